@@ -34,7 +34,7 @@ POPULAR = [
     ("N", "--no-perf"), ("A", "--offline"), ("N", "--verbose-prompt"), ("A", "--color off"), ("N", "-kvu"), ("N", "--no-kv-unified"),
     ("N", "-nkvo"), ("N", "--no-kv-offload"), ("A", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-sm layer"), ("R", "-sm row", "wanted none or layer"), ("N", "-ts 1,0"), ("N", "-ts 0/3/0"), ("R", "-ts 1,1", "wanted one share"),
     ("R", "--tensor-split 3,0,1", "as many devices"), ("R", "-ts x", "shares such as"), ("R", "-mg 1", "cuda:1"), ("R", "-ot exps=TPU0", "device tpu:0: unknown"),
-    ("R", "-ot exps", "PATTERN=DEVICE"), ("R", "-ncmoe x", "wanted"), ("A", "--spec-type none"), ("R", "--spec-type draft-mtp", "wanted one of off|none|auto|ngram"),
+    ("R", "-ot exps", "PATTERN=DEVICE"), ("R", "-ncmoe x", "wanted"), ("A", "--spec-type none"), ("R", "--spec-type draft-mtp", "wanted one of off|none|auto|ngram|draft"),
     ("N", "-mg 0"), ("N", "-ot exps=CPU"), ("N", "--cpu-moe"), ("N", "-ncmoe 4"), ("N", "--no-op-offload"), ("N", "--check-tensors"),
     ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("A", "--mirostat 0"), ("A", "--mirostat 2"), ("R", "--mirostat 3", "from 0 to 2"),
     ("A", "--dry-multiplier 0.0"), ("A", "--dry-multiplier 0.8"), ("R", "--dry-sequence-breaker x", "dry_sequence_breakers"), ("A", "--typical 1.0"),
@@ -47,7 +47,7 @@ POPULAR = [
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
-    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("A", "--help-all"), ("R", "-mu a/b", "curl -LO"), ("R", "-md x", "not supported yet"),
+    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("A", "--help-all"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("A", "--draft-p-min 0.5"), ("A", "-ctkd q8_0"), ("A", "-devd cpu"), ("R", "-ngld 9", "-devd NAME"),
     ("A", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("A", "--override-kv tokenizer.ggml.add_bos_token=bool:true"), ("R", "--override-kv a=int:x", "no integer of 64 bits"),
     ("R", "--override-kv a", "KEY=TYPE:VALUE"), ("R", "--override-kv a=bool:yes", "true or false"), ("R", "--override-kv a=u8:1", "type is unknown"), ("R", "--rerank", "no rank head"), ("R", "--rerank --pooling mean", "wanted one of them"), ("R", "--path x", "part of the program"),
@@ -94,7 +94,7 @@ def check_hints(c, build):
         c.ok(r.returncode == 2 and f"did you mean {hint}?" in r.stderr, f"{command} {given}: {r.stderr}")
     refused = run(build, "--options-md").stdout.split("## Refused")[1]
     for given in ("--mmxx", "--versio", "--log-collar", "--x", "-x", "-qq", "--loraa", "--grammer", "--json-schemo", "--hf-rep", "--chat-template-fil",
-                  "--model-draf", "--rpcc"):
+                  "--rpcc"):
         r = run(build, "serve", given)
         hint = re.search(r"did you mean (\S+)\?", r.stderr)
         c.ok(r.returncode == 2 and not (hint and f"`{hint[1]}`" in refused), f"{given}: {r.stderr}")

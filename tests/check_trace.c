@@ -59,7 +59,9 @@ typedef struct trace {
     char name[160];
     int promised_bits; /* not with prefix_reuse_decode */
     int steps, alive, ended, cancelled, preempted, paused;
-    uint64_t seen, drafted, accepted;
+    uint64_t seen, drafted, accepted, by_model;
+    kvant_model *draft_model;
+    kvant_engine *draft;
     int actions; /* slot actions on their way */
     job jobs[ALIVE];
     talk talks[SLOTS];
@@ -360,6 +362,36 @@ static void wait_over(trace *t)
         nanosleep(&ms, NULL);
 }
 
+/* A drafter: the model itself, in a pool of few pages. */
+static int open_draft(trace *t, const char *path, const kvant_engine_params *like, kvant_session_params *sp)
+{
+    kvant_model_params mp = kvant_model_defaults();
+    kvant_engine_params p = kvant_engine_defaults();
+    kvant_diag d = { "" };
+
+    mp.path = path;
+    p.threads = 1;
+    p.n_ctx = like->n_ctx;
+    p.max_seqs = like->max_seqs;
+    p.pool_tokens = like->pool_tokens;
+    CHECK(kvant_model_open(&mp, &t->draft_model, &d) == KVANT_OK &&
+              kvant_engine_create(t->draft_model, &p, &t->draft, &d) == KVANT_OK,
+          "%s: %s", path, d.text);
+    sp->draft = t->draft;
+    return t->draft != NULL;
+}
+
+static void close_draft(trace *t, trace *totals)
+{
+    const page_pool *pool = t->draft ? &t->draft->kv.pages : NULL;
+
+    CHECK(!pool || pool->n_free == pool->n, "%s: %d of %d pages of the draft model are left", t->name,
+          pool ? pool->n - pool->n_free : 0, pool ? pool->n : 0);
+    totals->by_model += t->draft != NULL;
+    kvant_engine_free(t->draft);
+    kvant_model_close(t->draft_model);
+}
+
 /* Returns the steps that it took. */
 static int run_trace(uint64_t seed, trace *totals)
 {
@@ -374,7 +406,10 @@ static int run_trace(uint64_t seed, trace *totals)
              (unsigned long long)seed, strrchr(models[seed % 5], '/') + 1, ep.type_k, ep.kv_tail,
              (int)(ep.pool_tokens / KVANT_PAGE), ep.snapshots);
     t.promised_bits = !sp.prefix_reuse_decode;
-    sp.spec = drafts ? KVANT_SPEC_NGRAM : KVANT_SPEC_OFF;
+    const int by_model = drafts && rng_below(&t.random, 3) == 0;
+    sp.spec = by_model ? KVANT_SPEC_DRAFT : drafts ? KVANT_SPEC_NGRAM : KVANT_SPEC_OFF;
+    if (by_model && !open_draft(&t, models[seed % 5], &ep, &sp))
+        return STEPS_PER_TRACE;
     if (!serve_open(&t.rig, models[seed % 5], ep, sp))
         return STEPS_PER_TRACE;
     make_prompts(&t.random);
@@ -382,7 +417,7 @@ static int run_trace(uint64_t seed, trace *totals)
     current = &t;
     pthread_mutex_lock(&t.rig.s->lock);
     t.rig.s->after_tick = after_tick;
-    t.rig.s->drafter = half_knowing;
+    t.rig.s->drafter = by_model ? NULL : half_knowing;
     t.rig.s->drafter_user = &t;
     t.rig.s->yield_ns = 0; /* no clock in a trace */
     pthread_mutex_unlock(&t.rig.s->lock);
@@ -392,6 +427,7 @@ static int run_trace(uint64_t seed, trace *totals)
     CHECK(st.preempted_unplanned == 0 && st.failed_steps == 0, "%s: %d preempted without a plan, %d steps failed",
           t.name, (int)st.preempted_unplanned, (int)st.failed_steps);
     serve_close(&t.rig);
+    close_draft(&t, totals);
     totals->ended += t.ended;
     totals->cancelled += t.cancelled;
     totals->preempted += t.preempted;
@@ -419,6 +455,7 @@ int main(int argc, char **argv)
            "%llu of %llu drafts accepted\n",
            totals.steps, (unsigned long long)seed - 1, totals.ended, totals.cancelled, totals.preempted,
            (unsigned long long)totals.accepted, (unsigned long long)totals.drafted);
+    CHECK(check_failed || steps < 2000 || totals.by_model > 0, "no trace had a draft model");
     CHECK(check_failed || totals.preempted > totals.steps / 500, "only %d preemptions", totals.preempted);
     for (int i = 0; i < 2; i++) {
         char path[96];

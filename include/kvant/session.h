@@ -45,10 +45,10 @@ typedef struct kvant_kv_event {
 enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* Speculative decoding: a step may carry guesses of the tokens that come next and check them all at once.  The text,
- * its log-probabilities and all else but time are those without.  NGRAM: guesses are what stood behind the last tokens
- * of the text where they stood before, always as many as there are; AUTO: the same, as many as pay by what steps
- * took. */
-enum { KVANT_SPEC_OFF = 0, KVANT_SPEC_NGRAM = 1, KVANT_SPEC_AUTO = 2 };
+ * its log-probabilities and all else but time are those without.  NGRAM guesses what stood behind the last tokens of
+ * the text where they stood before, DRAFT what a draft model says (params.draft).  AUTO takes the guesses of the
+ * drafter that is right more often, as many as pay by what steps took; the others all that there are. */
+enum { KVANT_SPEC_OFF = 0, KVANT_SPEC_NGRAM = 1, KVANT_SPEC_AUTO = 2, KVANT_SPEC_DRAFT = 3 };
 enum { KVANT_MOST_DRAFTS = 32 };      /* of a sequence in a step */
 
 /* 0 or NULL everywhere means the default in brackets. */
@@ -93,6 +93,11 @@ typedef struct kvant_session_params {
     /* Called on the owner thread when blocks come into the prefix cache or leave it; must not block.  NULL: none. */
     void (*kv_event)(void *user, const struct kvant_kv_event *ev);
     void *kv_event_user;
+    /* The engine of a draft model, which outlives the session; its owner thread alone uses it.  Wanted are at least as
+     * many sequences, the vocabulary of the session's model (KVANT_EINVAL names the token), and no recurrent layers
+     * (KVANT_EUNSUPPORTED).  NULL: none */
+    kvant_engine *draft;
+    float draft_p_min;        /* a draft model guesses on while it gives its guess at least this chance [0] */
 } kvant_session_params;
 
 /* Everything 0 or NULL: the defaults in brackets. */
@@ -223,6 +228,7 @@ typedef struct kvant_request {
     void *mask_user;
     int (*event)(void *user, const kvant_event *ev); /* returns KVANT_EVENT_GO, STOP, CANCEL, PAUSE (END: ignored) */
     void *user;
+    float draft_p_min; /* in place of the session's; -1: the session's */
 } kvant_request;
 
 /* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1, drafts -1; everything else 0. */

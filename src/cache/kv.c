@@ -263,7 +263,7 @@ void kv_seq_take(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
     s->used = 1;
-    s->len = s->n_pages = s->broken = s->draft = 0;
+    s->len = s->n_pages = s->broken = s->draft = s->hold = 0;
     for (int j = 0; j < kv->stride; j++)
         s->table[j] = s->tail[j] = s->window[j] = -1;
 }
@@ -376,6 +376,7 @@ void kv_pass_begin(kv_cache *kv, int seq, int pos0, int n, kv_seals *seals)
 void kv_pass_end(kv_cache *kv, int seq, int pos_end)
 {
     kv_seq *s = &kv->seqs[seq];
+    pos_end = s->hold > 0 && s->hold < pos_end ? s->hold : pos_end;
     int keep = pos_end / KVANT_PAGE - kv->tail_pages + 1;   /* first page that the next query reads exactly */
 
     if (kv->tail_pages > 0)

@@ -66,6 +66,7 @@ typedef struct kv_config {
 typedef struct kv_seq {
     int used, len, broken;
     int draft;                     /* rows behind len that the last step made and nobody has accepted */
+    int hold;                      /* not 0: what the row at this length reads is kept */
     int n_pages;                   /* pages in table */
     int32_t *table, *tail;         /* [stride] page id, -1: none yet (late); tail page id or -1 */
     int32_t *window;               /* [stride] page of the windowed layers or -1 */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cli/sampling.h"
 #include "cli/serve_room.h"
+#include "cli/text/draft.h"
 #include "cli/text/spec.h"
 #include "server/events/kv_events.h"
 #include "server/server.h"
@@ -79,7 +80,7 @@ static int queue_of_key(const loader *l)
     return l->n_keys < 2 ? all : l->n_keys < all ? all / l->n_keys : 1;
 }
 
-static kvant_session_params session_params(const loader *l, server *s, const kvant_engine *e)
+static kvant_session_params session_params(const loader *l, server *s, const kvant_engine *e, kvant_engine *draft)
 {
     kvant_session_params p = kvant_session_defaults();
     const opts *o = l->o;
@@ -94,7 +95,7 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     p.prefill_first = opt_flag(o, OPT_PREFILL_FIRST);
     p.prefill_first_waiting = (int)opt_int(o, OPT_PREFILL_WAITING);
     p.prefill_first_defer = (int)opt_int(o, OPT_PREFILL_DEFER);
-    spec_params(o, e, &p);
+    spec_params(o, e, draft, &p);
     p.preempt = opt_is(o, OPT_PREEMPT, "save") ? KVANT_PREEMPT_SAVE : KVANT_PREEMPT_RECOMPUTE;
     p.save_bytes = opt_int(o, OPT_PREEMPT_RAM);
     p.no_prefix_cache = opt_flag(o, OPT_NO_PREFIX_CACHE);
@@ -141,7 +142,12 @@ static int start_part(void *user, server *s, server_parts *parts, kvant_diag *di
     KVANT_TRY(create_engine(parts->model, &parts->params, server_ends, s, &parts->engine, diag));
     keep_in_memory(l->o, parts->model);
     KVANT_TRY(warm(l->o, parts->engine, diag));
-    kvant_session_params p = session_params(l, s, parts->engine);
+    draft_parts draft;
+    const int code = draft_open(l->o, parts->engine, &draft, diag);
+    parts->draft_model = draft.m;
+    parts->draft = draft.e;
+    KVANT_TRY(code);
+    kvant_session_params p = session_params(l, s, parts->engine, draft.e);
     KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
     banner(parts);
     return KVANT_OK;

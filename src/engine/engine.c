@@ -504,6 +504,24 @@ int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int engine_seq_rewind(kvant_engine *e, int seq, int len)
+{
+    kv_seq *s = kv_seq_valid(&e->kv, seq) ? &e->kv.seqs[seq] : NULL;
+
+    if (!s || s->broken || len > s->len || (len < s->len && len < s->len / KVANT_PAGE * KVANT_PAGE) ||
+        (len < s->len && s->len % KVANT_PAGE == 0))
+        return KVANT_EINVAL;
+    s->len = len;
+    s->draft = s->hold = 0;
+    kv_trim(&e->kv, seq);
+    return KVANT_OK;
+}
+
+void engine_seq_hold(kvant_engine *e, int seq, int len)
+{
+    e->kv.seqs[seq].hold = len;
+}
+
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq)
 {
     return kv_seq_valid(&e->kv, seq) ? kv_seq_bytes(&e->kv, seq) : KVANT_EINVAL;

@@ -173,6 +173,13 @@ int engine_lora_check(const kvant_model *m, const float *scales, const char *wha
 int engine_load_weights(kvant_engine *e, kvant_diag *diag);
 void engine_free_weights(kvant_engine *e);
 
+/* ---- engine.c: rows that may be taken back ---- */
+/* The sequence ends at len again.  KVANT_EINVAL: no such sequence, it failed, it is shorter, or rows before its open
+ * page, or all of a page that is full, would go. */
+int engine_seq_rewind(kvant_engine *e, int seq, int len);
+/* Keeps all that the row at len reads, while rows that may be taken back are behind it; until engine_seq_rewind. */
+void engine_seq_hold(kvant_engine *e, int seq, int len);
+
 /* ---- sampler.c ---- */
 /* The highest of the finite logits, the lower id of equals; -1: none is finite. */
 int32_t sampler_argmax(const float *logits, int n);

@@ -18,7 +18,7 @@ void kvant_session_params_init(kvant_session_params *p, size_t size)
 void kvant_request_init(kvant_request *r, size_t size)
 {
     const kvant_request defaults = { .max_tokens = -1, .n_logprobs = -1, .n_prompt_logprobs = -1, .slot = -1,
-                                     .draft_max = -1, .draft_min = -1 };
+                                     .draft_max = -1, .draft_min = -1, .draft_p_min = -1 };
 
     params_give(r, size, &defaults, sizeof defaults);
 }
@@ -49,9 +49,13 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     KVANT_TRY(engine_in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
     KVANT_TRY(engine_in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
     KVANT_TRY(engine_in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
-    KVANT_TRY(engine_in_range("speculation", p->spec, KVANT_SPEC_OFF, KVANT_SPEC_AUTO, diag));
+    KVANT_TRY(engine_in_range("speculation", p->spec, KVANT_SPEC_OFF, KVANT_SPEC_DRAFT, diag));
     KVANT_TRY(engine_in_range("most drafts", p->draft_max, 1, KVANT_MOST_DRAFTS, diag));
     KVANT_TRY(engine_in_range("least drafts", p->draft_min, 0, KVANT_MOST_DRAFTS, diag));
+    if (!(p->draft_p_min >= 0 && p->draft_p_min <= 1))
+        return kvant_fail(diag, KVANT_EINVAL, "least chance of a draft: %g, wanted 0 to 1", (double)p->draft_p_min);
+    if (p->spec == KVANT_SPEC_DRAFT && !p->draft)
+        return kvant_fail(diag, KVANT_EINVAL, "speculation: a draft model, found none");
     KVANT_TRY(engine_in_range("trace length", p->n_trace, 1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("snapshot ladder", p->ladder, -1, big, diag));
     if (p->ladder > 0 && p->ladder % KVANT_PAGE)
@@ -84,11 +88,15 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->item_req = kvant_calloc(n, sizeof *s->item_req);
     s->item_draft = kvant_calloc(n, sizeof *s->item_draft);
     s->next_token = kvant_calloc(n, sizeof *s->next_token);
+    s->drafts.lanes = kvant_calloc(n, sizeof *s->drafts.lanes);
+    s->drafts.lane_req = kvant_calloc(n, sizeof *s->drafts.lane_req);
+    s->drafts.chances = kvant_calloc(n, sizeof *s->drafts.chances);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
     if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
         !s->wait_in || !s->ranked || !s->fair.heavy || !p->tokens || !p->decode || !p->preempt || !p->admit ||
-        !p->prompt || !s->items || !s->item_req || !s->item_draft || !s->next_token || !s->scratch || !s->hidden)
+        !p->prompt || !s->items || !s->item_req || !s->item_draft || !s->drafts.lanes ||
+        !s->drafts.lane_req || !s->drafts.chances || !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -98,6 +106,7 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
 static void release(kvant_session *s)
 {
     slots_free(s);
+    draft_model_free(&s->drafts.model);
     prefix_destroy(&s->prefix);
     blocks_cleared(s);
     void *mem[] = {
@@ -105,7 +114,8 @@ static void release(kvant_session *s)
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
-        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest, s->item_draft
+        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest, s->item_draft,
+        s->drafts.lanes, s->drafts.lane_req, s->drafts.chances
     };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
@@ -138,6 +148,8 @@ static int start(kvant_session *s, kvant_diag *diag)
     KVANT_TRY(check_engine(s, diag));
     KVANT_TRY(resolve(&s->p, s->max_seqs, diag));
     KVANT_TRY(take_memory(s, diag));
+    if (s->p.draft && s->p.spec != KVANT_SPEC_OFF)
+        KVANT_TRY(draft_model_create(&s->drafts.model, s->e, s->p.draft, diag));
     KVANT_TRY(session_lora_create(s, diag));
     KVANT_TRY(slots_create(s, diag));
     KVANT_TRY(blocks_create(s, diag));

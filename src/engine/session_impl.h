@@ -26,6 +26,7 @@
 
 #include "cache/prefix.h"
 #include "cache/store.h"
+#include "engine/draft/draft_model.h"
 #include "engine/draft/draft_ngram.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
@@ -50,6 +51,10 @@ typedef struct tenant {
     int heavy;            /* as of the plan (owner thread) */
 } tenant;
 
+/* Kinds of drafts: n-grams by how well they were founded, a model's by how likely it took them to be, and all of a
+ * model's. */
+enum { RATE_MODEL = DRAFT_GRADES, MODEL_GRADES = 4, RATE_MEAN = RATE_MODEL + MODEL_GRADES, N_RATES };
+
 /* Drafts that were looked at, and those that were accepted; the latest weigh most. */
 typedef struct draft_rate {
     double taken, tried;
@@ -59,6 +64,16 @@ typedef struct draft_rate {
 typedef struct draft_cost {
     double n, x, y, xx, xy;
 } draft_cost;
+
+/* The drafts of a session: what they brought and took until now, and its draft model. */
+typedef struct draft_state {
+    draft_cost cost, round_cost; /* of steps; of rounds of a draft model */
+    draft_rate rates[N_RATES];
+    draft_model model;
+    draft_lane *lanes;           /* [max_seqs] */
+    struct request **lane_req;   /* [max_seqs] */
+    double *chances;             /* [max_seqs] that all drafts of a lane are accepted */
+} draft_state;
 
 typedef struct request {
     struct request *next, *prev; /* live list (lock) */
@@ -83,9 +98,10 @@ typedef struct request {
     int promised, keep;
     int rows;          /* planned for this step */
     int n_draft;       /* of this step, at tokens + n_tokens */
-    int grade;         /* of them */
+    unsigned char grades[KVANT_MOST_DRAFTS]; /* RATE_* of each */
     draft_ngram ngram;
-    draft_rate rates[DRAFT_GRADES];
+    draft_seq model;   /* the text in the draft model's engine */
+    draft_rate rates[N_RATES];
     int n_yielded;     /* preempted for others: while paused, or because its tenant had more than its share */
     int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
@@ -209,8 +225,7 @@ struct kvant_session {
     int n_items, events;
     step_pace pace;
     fair_share fair;
-    draft_cost cost;
-    draft_rate rates[DRAFT_GRADES];
+    draft_state drafts;
     /* Tests and bench: guesses at most k tokens behind tokens[n], in place of the session's own; NULL: none */
     int (*drafter)(void *user, const int32_t *tokens, int n, int32_t *out, int k);
     void *drafter_user;
@@ -254,6 +269,8 @@ void request_free(request *q);
 /* Gives the decode rows of the step that has been planned their drafts. */
 void draft_plan(kvant_session *s);
 void draft_count_step(kvant_session *s, int64_t ns);
+/* q ends, or lost its sequence. */
+void draft_drop(kvant_session *s, request *q);
 /* The first `taken` of the `tried` drafts that q carried became its tokens. */
 void draft_settle(kvant_session *s, request *q, int taken, int tried);
 

@@ -205,6 +205,7 @@ void request_preempt(kvant_session *s, request *q)
         s->st.preempted_recompute++;
     }
     kv_seq_free(&s->e->kv, q->seq);
+    draft_drop(s, q);
     q->seq = -1;
     q->promised = 0;
     q->t.n_preempted++;
@@ -257,6 +258,7 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
 
     ev.prompt_done = request_len(s, q) < q->r.n_prompt ? request_len(s, q) : q->r.n_prompt;
     drop_snaps(s, q);
+    draft_drop(s, q);
     if (q->seq >= 0 && finish != KVANT_FINISH_ERROR && q->r.kind != KVANT_REQUEST_GENERATE) {
         kvant_seq_hidden(s->e, q->seq, q->r.kind == KVANT_REQUEST_EMBED_MEAN ? s->hidden : NULL,
                          q->r.kind == KVANT_REQUEST_EMBED_LAST ? s->hidden : NULL);

@@ -331,8 +331,9 @@ int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_er
     if (take_texts(&j->gen, r, e) != API_OK)
         return e->kind;
     q.max_tokens = r->max_tokens;
-    q.draft_max = r->draft_max;
-    q.draft_min = r->draft_min;
+    q.draft_max = r->drafts.max;
+    q.draft_min = r->drafts.min;
+    q.draft_p_min = r->drafts.p_min;
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
     q.post_probs = r->post_probs;

@@ -280,6 +280,16 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* How often a sequence carried drafts. */
+static double draft_steps(const kvant_session_stats *st)
+{
+    uint64_t n = 0;
+
+    for (int i = 1; i <= KVANT_MOST_DRAFTS; i++)
+        n += st->draft_steps[i];
+    return (double)n;
+}
+
 static void put_llamacpp(metrics *m, const kvant_session_stats *st, sbuf *out)
 {
     const double prompt_s = hist_seconds(m, METRIC_PREFILL), decode_s = hist_seconds(m, METRIC_DECODE);
@@ -293,9 +303,10 @@ static void put_llamacpp(metrics *m, const kvant_session_stats *st, sbuf *out)
     put_bare(out, "tokens_predicted_seconds_total", "counter", "Time of finished requests in their answers.", decode_s);
     put_bare(out, "n_decode_total", "counter", "Steps of the engine.", (double)st->steps);
     put_bare(out, "n_tokens_max", "counter", "Tokens of the longest finished request.", longest);
-    put_bare(out, "spec_decode_num_draft_tokens_total", "counter", "Drafted tokens: there is no draft model.", 0);
-    put_bare(out, "spec_decode_num_accepted_tokens_total", "counter", "Accepted ones.", 0);
-    put_bare(out, "spec_decode_num_drafts_total", "counter", "Drafts.", 0);
+    put_bare(out, "spec_decode_num_draft_tokens_total", "counter", "Drafted tokens.",
+             (double)st->drafted);
+    put_bare(out, "spec_decode_num_accepted_tokens_total", "counter", "Accepted ones.", (double)st->draft_accepted);
+    put_bare(out, "spec_decode_num_drafts_total", "counter", "Drafts.", draft_steps(st));
     put_bare(out, "prompt_tokens_seconds", "gauge", "Prompt tokens per second, all told.", ratio(read, prompt_s));
     put_bare(out, "predicted_tokens_seconds", "gauge", "Generated tokens per second, all told.", ratio(made, decode_s));
     put_bare(out, "requests_processing", "gauge", "Requests that run now.", st->running);

@@ -19,6 +19,8 @@ typedef struct server_parts {
     int64_t bytes; /* of its plan */
     kvant_engine *engine;
     kvant_session *session;
+    kvant_model *draft_model; /* NULL: none */
+    kvant_engine *draft;
 } server_parts;
 
 /* How models are loaded; called by one thread, one model at a time.  The server frees the parts that are there after an

@@ -51,7 +51,8 @@ static int open_session(generator *g, kvant_diag *diag)
 
     p.batch_tokens = batch > LEAST_BATCH ? batch : LEAST_BATCH;
     p.target_itl_ms = -1;
-    spec_params(g->o, g->e, &p);
+    KVANT_TRY(draft_open(g->o, g->e, &g->draft, diag));
+    spec_params(g->o, g->e, g->draft.e, &p);
     p.wake = after_events;
     p.wake_user = g;
     return kvant_session_create(g->e, &p, &g->s, diag);
@@ -101,6 +102,7 @@ int gen_open(generator *g, const opts *o, kvant_diag *diag)
 void gen_close(generator *g)
 {
     kvant_session_free(g->s);
+    draft_close(&g->draft);
     kvant_engine_free(g->e);
     kvant_model_close(g->m);
     sampling_free(&g->how);

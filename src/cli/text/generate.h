@@ -5,6 +5,7 @@
 #define KVANT_CLI_GENERATE_H
 
 #include <pthread.h>
+#include "cli/text/draft.h"
 #include "cli/common.h"
 #include "cli/sampling.h"
 #include "cli/term.h"
@@ -38,6 +39,7 @@ typedef struct generator {
     const opts *o;
     kvant_model *m;
     kvant_engine *e;
+    draft_parts draft;
     kvant_session *s;
     sampling how;
     constrain *limits; /* NULL: answers are free */

@@ -3,9 +3,16 @@
 
 #include "base/log.h"
 
+/* A draft model without a word of --spec is to draft. */
 int spec_from_opts(const opts *o)
 {
-    if (opt_is(o, OPT_SPEC, "off") || opt_is(o, OPT_SPEC, "none") || opt_int(o, OPT_DRAFT_MAX) == 0)
+    const int model = opt_given(o, OPT_DRAFT_MODEL) && !opt_given(o, OPT_SPEC);
+
+    if (opt_int(o, OPT_DRAFT_MAX) == 0)
+        return KVANT_SPEC_OFF;
+    if (model || opt_is(o, OPT_SPEC, "draft") || opt_is(o, OPT_SPEC, "draft-simple"))
+        return KVANT_SPEC_DRAFT;
+    if (opt_is(o, OPT_SPEC, "off") || opt_is(o, OPT_SPEC, "none"))
         return KVANT_SPEC_OFF;
     return opt_is(o, OPT_SPEC, "auto") ? KVANT_SPEC_AUTO : KVANT_SPEC_NGRAM;
 }
@@ -15,15 +22,18 @@ int spec_rows(const opts *o)
     return spec_from_opts(o) == KVANT_SPEC_OFF ? 0 : (int)opt_int(o, OPT_DRAFT_MAX);
 }
 
-void spec_params(const opts *o, const kvant_engine *e, kvant_session_params *p)
+void spec_params(const opts *o, const kvant_engine *e, kvant_engine *draft, kvant_session_params *p)
 {
     kvant_diag diag = { "" };
 
     p->spec = spec_from_opts(o);
     if (p->spec == KVANT_SPEC_OFF)
         return;
+    p->draft = draft;
     p->draft_max = (int)opt_int(o, OPT_DRAFT_MAX);
     p->draft_min = (int)opt_int(o, OPT_DRAFT_MIN);
+    if (p->spec != KVANT_SPEC_AUTO || opt_given(o, OPT_DRAFT_P_MIN))
+        p->draft_p_min = (float)opt_num(o, OPT_DRAFT_P_MIN);
     if (p->spec != KVANT_SPEC_AUTO || kvant_engine_verifies(e, &diag) == KVANT_OK)
         return;
     p->spec = KVANT_SPEC_OFF;

@@ -10,6 +10,7 @@
  * draft hardly ever pays. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "engine/session_impl.h"
 
 /* ---- what has been seen ---- */
@@ -17,20 +18,24 @@
 static const double KEEP_COST = 0.98, KEEP_RATE = 0.9; /* of what was seen before; arbitrary, not tuned */
 static const double MARGIN = 1.05;                     /* a draft must pay by so much */
 
+static void count_cost(draft_cost *c, double rows, double ns)
+{
+    c->n = KEEP_COST * c->n + 1;
+    c->x = KEEP_COST * c->x + rows;
+    c->y = KEEP_COST * c->y + ns;
+    c->xx = KEEP_COST * c->xx + rows * rows;
+    c->xy = KEEP_COST * c->xy + rows * ns;
+}
+
 void draft_count_step(kvant_session *s, int64_t ns)
 {
-    draft_cost *c = &s->cost;
-    double rows = s->plan.n_decode, y = (double)ns;
+    double rows = s->plan.n_decode;
 
     if (s->plan.prompt_tokens > 0 || s->plan.n_decode == 0)
         return;
     for (int i = 0; i < s->n_items; i++)
         rows += s->item_draft[i];
-    c->n = KEEP_COST * c->n + 1;
-    c->x = KEEP_COST * c->x + rows;
-    c->y = KEEP_COST * c->y + y;
-    c->xx = KEEP_COST * c->xx + rows * rows;
-    c->xy = KEEP_COST * c->xy + rows * y;
+    count_cost(&s->drafts.cost, rows, (double)ns);
 }
 
 /* Time of a step is base + rows * row: a line through what steps took, drawn towards an eighth of a step for a row
@@ -51,23 +56,29 @@ static void step_costs(const draft_cost *c, double *base, double *row)
  * all. */
 static double rate_of(const kvant_session *s, const request *q, int grade)
 {
-    const draft_rate *own = &q->rates[grade], *all = &s->rates[grade];
+    const draft_rate *own = &q->rates[grade], *all = &s->drafts.rates[grade];
     const double common = (all->taken + 1.4) / (all->tried + 2), weight = 3;
 
     return (own->taken + weight * common) / (own->tried + weight);
 }
 
-static void count_rate(draft_rate *r, int taken, int tried)
+static void count_rate(draft_rate *r, const draft_rate *seen)
 {
-    r->taken = KEEP_RATE * r->taken + taken;
-    r->tried = KEEP_RATE * r->tried + tried;
+    r->taken = KEEP_RATE * r->taken + seen->taken;
+    r->tried = KEEP_RATE * r->tried + seen->tried;
 }
 
-/* A grade that was held back is forgotten little by little, so that it is tried again one day. */
 static void forget_rate(draft_rate *r)
 {
     r->taken *= 0.98;
     r->tried *= 0.98;
+}
+
+/* A grade that was held back is forgotten little by little, so that it is tried again one day. */
+static void forget_rates(kvant_session *s, request *q, int grade)
+{
+    forget_rate(&q->rates[grade]);
+    forget_rate(&s->drafts.rates[grade]);
 }
 
 /* ---- what is carried ---- */
@@ -85,6 +96,11 @@ static int room_of(const kvant_session *s, const request *q)
     return k < KVANT_MOST_DRAFTS ? k : KVANT_MOST_DRAFTS;
 }
 
+static int least_of(const kvant_session *s, const request *q)
+{
+    return q->r.draft_min >= 0 ? q->r.draft_min : s->p.draft_min;
+}
+
 /* Rows that the step's one pass, and its logits, have for drafts. */
 static int rows_left(const kvant_session *s)
 {
@@ -98,19 +114,39 @@ static int rows_left(const kvant_session *s)
     return rows < batch ? rows : batch;
 }
 
-/* The first n of k drafts that pay, in a step that has `tokens` tokens to expect and takes `ns`; both grow. */
-static int paying(const kvant_session *s, request *q, int k, double row_ns, double *tokens, double *ns)
+/* A step as it is planned: tokens to expect, and its time; the time of a row more, and of a round of a model's
+ * drafts. */
+typedef struct outlook {
+    double tokens, ns, row_ns, round_ns, round_row_ns;
+    int rows;                      /* that are left for drafts */
+} outlook;
+
+static int pays(const outlook *o, double p, double ns)
 {
-    const double rate = rate_of(s, q, q->grade);
+    return p * o->ns > MARGIN * ns * o->tokens;
+}
+
+static void add_row(outlook *o, double p)
+{
+    o->tokens += p;
+    o->ns += o->row_ns;
+    o->rows--;
+}
+
+/* The first n of k drafts, all of one grade, that pay. */
+static int paying(kvant_session *s, request *q, int k, outlook *o)
+{
+    const double rate = rate_of(s, q, q->grades[0]);
     double p = rate;
     int n = 0;
 
-    while (n < k && p * *ns > MARGIN * row_ns * *tokens) {
-        *tokens += p;
-        *ns += row_ns;
+    for (; n < k && pays(o, p, o->row_ns); n++) {
+        add_row(o, p);
         p *= rate;
-        n++;
     }
+    if (n == 0)
+        forget_rates(s, q, q->grades[0]);
+    o->rows += n; /* draft_plan counts them */
     return n;
 }
 
@@ -118,40 +154,165 @@ static int propose(kvant_session *s, request *q, int k)
 {
     int32_t *out = q->tokens + q->n_tokens;
 
-    q->grade = 0;
+    memset(q->grades, 0, sizeof q->grades);
     if (s->drafter)
         return s->drafter(s->drafter_user, q->tokens, q->n_tokens, out, k);
     const draft_guess g = draft_ngram_propose(&q->ngram, q->tokens, q->n_tokens, out, k);
-    q->grade = g.grade;
+    memset(q->grades, g.grade, sizeof q->grades);
     return g.n;
 }
 
-static int draft_one(kvant_session *s, request *q, int room, double row_ns, double *tokens, double *ns)
-{
-    const int least = q->r.draft_min >= 0 ? q->r.draft_min : s->p.draft_min;
-    int k = room > 0 ? propose(s, q, room) : 0;
+/* ---- a model's drafts: round by round, for all sequences that want some ---- */
 
-    if (k > 0 && s->p.spec == KVANT_SPEC_AUTO) {
-        k = paying(s, q, k, row_ns, tokens, ns);
-        if (k == 0)
-            forget_rate(&q->rates[q->grade]), forget_rate(&s->rates[q->grade]);
+static int grade_of(float p)
+{
+    return RATE_MODEL + (p >= 0.3f) + (p >= 0.6f) + (p >= 0.85f);
+}
+
+static double p_min_of(const kvant_session *s, const request *q)
+{
+    return q->r.draft_p_min >= 0 ? (double)q->r.draft_p_min : (double)s->p.draft_p_min;
+}
+
+/* A sequence's part of a round for n of them. */
+static double round_part(const outlook *o, int n)
+{
+    return o->round_row_ns + o->round_ns / (n > 0 ? n : 1);
+}
+
+/* A lane's guess becomes a draft of its request; chance: that all of its drafts are accepted.  Returns 1 if another is
+ * worth a round. */
+static int take_one(kvant_session *s, request *q, const draft_lane *lane, double *chance, int n_lanes, outlook *o)
+{
+    const int is_auto = s->p.spec == KVANT_SPEC_AUTO, grade = grade_of(lane->p);
+    const double p = *chance * rate_of(s, q, grade);
+
+    if ((double)lane->p < p_min_of(s, q) || (is_auto && !pays(o, p, o->row_ns))) {
+        forget_rates(s, q, grade);
+        return 0;
     }
-    return k < least ? 0 : k;
+    q->tokens[q->n_tokens + q->n_draft] = lane->token;
+    q->grades[q->n_draft++] = (unsigned char)grade;
+    *chance = p;
+    add_row(o, p);
+    if (q->n_draft == lane->most || o->rows == 0)
+        return 0;
+    return !is_auto || pays(o, p * rate_of(s, q, RATE_MEAN), o->row_ns + round_part(o, n_lanes));
+}
+
+/* rows: that the drafter evaluated in a round for n sequences; one that took in much text says nothing of others. */
+static void count_round(kvant_session *s, int rows, int n, int64_t ns, outlook *o)
+{
+    o->ns += (double)ns;
+    if (rows > 0 && rows <= 2 * n)
+        count_cost(&s->drafts.round_cost, n, (double)ns);
+}
+
+static int count_live(const draft_lane *lanes, int n)
+{
+    int live = 0;
+
+    for (int i = 0; i < n; i++)
+        live += lanes[i].live;
+    return live;
+}
+
+static void run_lanes(kvant_session *s, int n, outlook *o)
+{
+    draft_state *d = &s->drafts;
+    int likely = s->p.spec == KVANT_SPEC_AUTO;
+
+    for (int i = 0; i < n; i++) {
+        d->chances[i] = 1;
+        likely |= p_min_of(s, d->lane_req[i]) > 0;
+    }
+    for (int round = 0, live = count_live(d->lanes, n); live > 0; round++) {
+        const int64_t t0 = clock_ns();
+        const int rows = (round ? draft_model_next : draft_model_begin)(&d->model, d->lanes, n, likely);
+        count_round(s, rows, live, clock_ns() - t0, o);
+        for (int i = 0; i < n; i++)
+            if (d->lanes[i].live)
+                d->lanes[i].live = o->rows > 0 && take_one(s, d->lane_req[i], &d->lanes[i], &d->chances[i], live, o);
+        live = count_live(d->lanes, n);
+    }
+    for (int i = 0; i < n; i++)
+        if (d->lane_req[i]->n_draft < least_of(s, d->lane_req[i]))
+            d->lane_req[i]->n_draft = 0;
+}
+
+/* 1: the model guesses for q in this step. */
+static int wants_model(kvant_session *s, request *q, int room, const outlook *o)
+{
+    if (s->p.spec == KVANT_SPEC_DRAFT)
+        return !s->drafter;
+    if (s->p.spec != KVANT_SPEC_AUTO || !s->drafts.model.e || s->drafter)
+        return 0;
+    const double mean = rate_of(s, q, RATE_MEAN);
+    if (propose(s, q, room) > 0 && rate_of(s, q, q->grades[0]) >= mean)
+        return 0;
+    if (pays(o, mean, o->row_ns + round_part(o, s->n_running)))
+        return 1;
+    forget_rates(s, q, RATE_MEAN);
+    return 0;
+}
+
+/* ---- the plan ---- */
+
+static void add_lane(kvant_session *s, request *q, int most, int *n)
+{
+    s->drafts.lane_req[*n] = q;
+    s->drafts.lanes[(*n)++] = (draft_lane){ .at = &q->model, .tokens = q->tokens, .n = q->n_tokens, .most = most,
+                                            .live = 1 };
+}
+
+static int draft_one(kvant_session *s, request *q, int room, outlook *o)
+{
+    int k = propose(s, q, room);
+
+    if (k > 0 && s->p.spec == KVANT_SPEC_AUTO)
+        k = paying(s, q, k, o);
+    return k < least_of(s, q) ? 0 : k;
+}
+
+static outlook look_out(const kvant_session *s)
+{
+    outlook o = { .tokens = s->plan.n_decode, .rows = rows_left(s) };
+    double base;
+
+    step_costs(&s->drafts.cost, &base, &o.row_ns);
+    o.ns = base + o.row_ns * o.tokens;
+    step_costs(&s->drafts.round_cost, &o.round_ns, &o.round_row_ns);
+    return o;
 }
 
 void draft_plan(kvant_session *s)
 {
-    int rows = s->p.spec == KVANT_SPEC_OFF ? 0 : rows_left(s);
-    double base, row_ns, ns, tokens = s->plan.n_decode;
+    outlook o;
+    int n_lanes = 0;
 
-    step_costs(&s->cost, &base, &row_ns);
-    ns = base + row_ns * tokens;
+    for (int i = 0; i < s->n_running; i++)
+        s->running[i]->n_draft = 0;
+    if (s->p.spec == KVANT_SPEC_OFF)
+        return;
+    o = look_out(s);
     for (int i = 0; i < s->n_running; i++) {
         request *q = s->running[i];
-        const int room = rows > 0 ? room_of(s, q) : 0;
-        q->n_draft = draft_one(s, q, room < rows ? room : rows, row_ns, &tokens, &ns);
-        rows -= q->n_draft;
+        const int fits = room_of(s, q), room = fits < o.rows ? fits : o.rows;
+        if (room > 0 && wants_model(s, q, room, &o)) {
+            add_lane(s, q, room, &n_lanes);
+        } else if (room > 0) {
+            q->n_draft = draft_one(s, q, room, &o);
+            o.rows -= q->n_draft;
+        }
     }
+    if (n_lanes > 0)
+        run_lanes(s, n_lanes, &o);
+}
+
+void draft_drop(kvant_session *s, request *q)
+{
+    if (s->drafts.model.e)
+        draft_model_drop(&s->drafts.model, &q->model);
 }
 
 /* ---- what became of them ---- */
@@ -159,6 +320,7 @@ void draft_plan(kvant_session *s)
 void draft_settle(kvant_session *s, request *q, int taken, int tried)
 {
     const int looked = taken < tried ? taken + 1 : taken;
+    draft_rate seen[N_RATES] = { { 0, 0 } };
 
     q->t.n_drafted += tried;
     q->t.n_draft_accepted += taken;
@@ -167,7 +329,17 @@ void draft_settle(kvant_session *s, request *q, int taken, int tried)
     s->st.draft_steps[tried]++;
     for (int i = 0; i < taken; i++)
         s->st.draft_accepted_at[i]++;
-    count_rate(&q->rates[q->grade], taken, looked);
-    count_rate(&s->rates[q->grade], taken, looked);
+    for (int i = 0; i < looked; i++) {
+        draft_rate *r = &seen[q->grades[i]], *all = &seen[RATE_MEAN];
+        r->taken += i < taken;
+        r->tried += 1;
+        all->taken += q->grades[i] >= RATE_MODEL && i < taken;
+        all->tried += q->grades[i] >= RATE_MODEL;
+    }
+    for (int i = 0; i < N_RATES; i++)
+        if (seen[i].tried > 0) {
+            count_rate(&q->rates[i], &seen[i]);
+            count_rate(&s->drafts.rates[i], &seen[i]);
+        }
     q->n_draft = 0;
 }

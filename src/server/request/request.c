@@ -96,10 +96,11 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
 /* Guesses in a step, at most and at least; more than the server has places for are as many as it has. */
 static int read_drafts(const json_t *o, request *r, api_error *e)
 {
-    API_TRY(body_count(o, "speculative.n_max", 0, 1 << 30, &r->draft_max, e));
-    API_TRY(body_count(o, "speculative.n_min", 0, 1 << 30, &r->draft_min, e));
-    r->draft_max = r->draft_max < KVANT_MOST_DRAFTS ? r->draft_max : KVANT_MOST_DRAFTS;
-    r->draft_min = r->draft_min < KVANT_MOST_DRAFTS ? r->draft_min : KVANT_MOST_DRAFTS;
+    API_TRY(body_count(o, "speculative.n_max", 0, 1 << 30, &r->drafts.max, e));
+    API_TRY(body_count(o, "speculative.n_min", 0, 1 << 30, &r->drafts.min, e));
+    API_TRY(body_num(o, "speculative.p_min", 0, 1, &r->drafts.p_min, e));
+    r->drafts.max = r->drafts.max < KVANT_MOST_DRAFTS ? r->drafts.max : KVANT_MOST_DRAFTS;
+    r->drafts.min = r->drafts.min < KVANT_MOST_DRAFTS ? r->drafts.min : KVANT_MOST_DRAFTS;
     return API_OK;
 }
 
@@ -249,7 +250,8 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     r->n = 1;
     r->slot = -1;
     r->max_tokens = env->default_max_tokens;
-    r->draft_max = r->draft_min = -1;
+    r->drafts.max = r->drafts.min = -1;
+    r->drafts.p_min = -1;
     r->sampler = env->sampler;
     r->ignore_eos = env->ignore_eos;
     r->verbose = env->verbose;

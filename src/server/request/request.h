@@ -86,7 +86,10 @@ typedef struct request {
     int n_prompts;
     int max_tokens; /* -1: up to the context */
     int min_tokens, ignore_eos;
-    int draft_max, draft_min; /* speculative.n_max, n_min; -1: the server's */
+    struct request_drafts {
+        int max, min;
+        float p_min;
+    } drafts; /* speculative.n_max, n_min, p_min; -1: the server's */
     int logprobs, top_logprobs; /* logprobs 1: wanted, with top_logprobs alternatives */
     int post_probs;             /* of what the sampler chose among */
     int has_seed;

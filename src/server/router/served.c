@@ -142,6 +142,8 @@ void served_close(served *m)
     grammar_cache_free(m->env.grammars);
     grammar_vocab_free(m->vocab);
     tool_traits_free(m->traits);
+    kvant_engine_free(m->parts.draft);
+    kvant_model_close(m->parts.draft_model);
     kvant_engine_free(m->parts.engine);
     kvant_model_close(m->parts.model);
     m->masks = NULL;
