@@ -140,7 +140,7 @@ static void test_usage(void)
     EXPECT_OK("--version");
     CHECK(strncmp(out, "kvant ", 6) == 0, "version: %s", out);
     EXPECT_OK("help", "eval", "kl");
-    EXPECT_OK("eval", "kl", "--help");
+    EXPECT_OK("eval", "kl", "--help-all");
     CHECK(strstr(out, "--kl-base-type") && strstr(out, "tbq4_0"), "help: %.100s", out);
     EXPECT(2, "\"runn\", wanted a command; did you mean run?", "runn");
     EXPECT(2, "did you mean serve?", "server");

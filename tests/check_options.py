@@ -47,7 +47,7 @@ POPULAR = [
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
-    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("A", "--help-all"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("A", "--draft-p-min 0.5"), ("A", "-ctkd q8_0"), ("A", "-devd cpu"), ("R", "-ngld 9", "-devd NAME"),
+    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("A", "--draft-p-min 0.5"), ("A", "-ctkd q8_0"), ("A", "-devd cpu"), ("R", "-ngld 9", "-devd NAME"),
     ("A", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("A", "--override-kv tokenizer.ggml.add_bos_token=bool:true"), ("R", "--override-kv a=int:x", "no integer of 64 bits"),
     ("R", "--override-kv a", "KEY=TYPE:VALUE"), ("R", "--override-kv a=bool:yes", "true or false"), ("R", "--override-kv a=u8:1", "type is unknown"), ("R", "--rerank", "no rank head"), ("R", "--rerank --pooling mean", "wanted one of them"), ("R", "--path x", "part of the program"),
@@ -102,7 +102,7 @@ def check_hints(c, build):
             c.ok(hint[1][:4] == given[:4], f"{given}: {r.stderr}")
             again = run(build, "serve", hint[1])
             c.ok("unknown option" not in again.stderr and "not an option" not in again.stderr, f"{given} -> {hint[1]}: {again.stderr}")
-    for command, given in (("bench", "--json-schema"), ("plan", "--grammar"), ("verify", "--mmap")):
+    for command, given in (("bench", "--context-shift"), ("plan", "--jinja"), ("verify", "--mmap")):
         r = run(build, command, given)
         c.ok("but of kvant" not in r.stderr and r.returncode == 2, f"{command} {given}: {r.stderr}")
 

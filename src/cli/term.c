@@ -13,6 +13,7 @@
 #include "base/log.h"
 
 static int color_mode, log_color_mode; /* 1 always, 0 never, -1: terminals */
+static int plain;                      /* --simple-io: no bars */
 static int log_times, log_bare;        /* --log-timestamps, --no-log-prefix */
 static FILE *log_file;                 /* --log-file: open until the program ends */
 /* The handler may run on any thread of the process; lock-free atomics are safe in it. */
@@ -96,6 +97,7 @@ static int log_setup(const opts *o, kvant_diag *diag)
 
     color_mode = color_choice(opt_str(o, OPT_COLOR));
     log_color_mode = opt_str(o, OPT_LOG_COLORS) ? color_choice(opt_str(o, OPT_LOG_COLORS)) : color_mode;
+    plain = opt_flag(o, OPT_SIMPLE_IO);
     log_times = opt_flag(o, OPT_LOG_TIMESTAMPS);
     log_bare = opt_flag(o, OPT_NO_LOG_PREFIX);
     if (path && !(log_file = fopen(path, "ae")))
@@ -178,7 +180,9 @@ static int terminal_width(void)
 
 void progress_start(progress *p, const char *what, int64_t total)
 {
-    *p = (progress){ what, total, 0, isatty(STDERR_FILENO) };
+    const char *term = getenv("TERM");
+
+    *p = (progress){ what, total, 0, isatty(STDERR_FILENO) && !plain && !(term && strcmp(term, "dumb") == 0) };
 }
 
 void progress_show(progress *p, int64_t done)
