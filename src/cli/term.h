@@ -24,7 +24,7 @@ void term_clear_interrupt(void);
 /* fn(arg) is called inside the handler of the first Ctrl-C (it must be safe there); NULL: nothing. */
 void term_on_interrupt(void (*fn)(void *), void *arg);
 
-/* A progress bar on standard error, drawn only on a terminal that can erase it (not dumb, no --simple-io) and at most 10
+/* A progress bar on standard error, drawn only on a terminal that can erase it (not dumb, no --simple-io), at most 10
  * times a second. */
 typedef struct progress {
     const char *what;
