@@ -245,12 +245,13 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
     p->seed = opt_int(o, OPT_SEED);
     p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
+    p->keep_billing = opt_flag(o, OPT_KEEP_BILLING);
     p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
     p->tool_dialect = opt_str(o, OPT_TOOL_DIALECT);
-    p->thoughts_apart = !opt_is(o, OPT_REASONING_FORMAT, "none");
-    p->thought_budget = (int)opt_int(o, OPT_REASONING_BUDGET);
-    p->tell_thinking = opt_given(o, OPT_REASONING);
-    p->thinking = !opt_is(o, OPT_REASONING, "off");
+    p->thoughts.apart = !opt_is(o, OPT_REASONING_FORMAT, "none");
+    p->thoughts.budget = (int)opt_int(o, OPT_REASONING_BUDGET);
+    p->thoughts.tell = opt_given(o, OPT_REASONING);
+    p->thoughts.on = !opt_is(o, OPT_REASONING, "off");
     p->verbose = opt_flag(o, OPT_VERBOSE);
     p->pooling = pooling_option(o);
     p->catch_signals = 1;

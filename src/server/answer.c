@@ -91,7 +91,7 @@ static int grow_calls(choice *c)
     return 1;
 }
 
-/* "call_" and 16 digits; 9 letters and digits where templates check that. */
+/* "call_" ("toolu_" in Anthropic's API) and 16 digits; 9 letters and digits where templates check that. */
 static void make_id(const job *j, choice *c, char id[24])
 {
     const char *own = j->id + strlen(j->id) - 24; /* 24 hexadecimal digits: of the server, of the request */
@@ -100,7 +100,7 @@ static void make_id(const job *j, choice *c, char id[24])
     if (j->gen.traits->d->short_ids)
         snprintf(id, 24, "%.6s%03x", own + 18, number & 0xFFF);
     else
-        snprintf(id, 24, "call_%.12s%04x", own + 12, number & 0xFFFF);
+        snprintf(id, 24, "%s_%.12s%04x", strncmp(j->id, "msg_", 4) == 0 ? "toolu" : "call", own + 12, number & 0xFFFF);
 }
 
 static void begin_call(job *j, choice *c, const char *name, size_t n)

@@ -42,6 +42,13 @@ int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *d
 int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
 
+/* Defaults of requests about thoughts. */
+typedef struct server_thoughts {
+    int apart;    /* they come as reasoning_content */
+    int budget;   /* most tokens of one; -1: any */
+    int tell, on; /* tell 1: templates get enable_thinking, as `on` says */
+} server_thoughts;
+
 typedef struct server_params {
     const server_model *models;
     int n_models;
@@ -74,11 +81,10 @@ typedef struct server_params {
     int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
     int strict_model;             /* 1: another model's name in a request is 404 */
     int prefill;                  /* 1: a chat's last message, an assistant's, goes on */
+    int keep_billing;             /* 1: system texts keep Claude Code's line for the bill */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */
     const char *tool_dialect;     /* NULL: as the model's template tells */
-    int thoughts_apart;           /* default of requests: thoughts come as reasoning_content */
-    int thought_budget;           /* default of requests: most tokens of a thought; -1: any */
-    int tell_thinking, thinking;  /* 1: templates get enable_thinking, true or false */
+    server_thoughts thoughts;
     int pooling;                  /* KVANT_POOLING_*; UNSAID: as the file says */
     int verbose;                  /* default of requests: chats' answers tell their prompt */
     kvant_sampler_params sampler; /* defaults of requests */

@@ -21,14 +21,14 @@ def array(name, kind, values):
     return text(name) + struct.pack("<IIQ", ARRAY, kind, len(values)) + b"".join(put(v) for v in values)
 
 
-def pieces_of(said, size):
-    """Of `size` bytes or more: no two are equal."""
+def pieces_of(said, size, taken):
+    """Of `size` bytes or more: no two are equal, and none is among those taken."""
     data, out = said.encode(), []
     while data:
         n = size
-        while n < len(data) and (data[:n] in out or n < 2):
+        while n < len(data) and (data[:n] in out + taken or n < 2):
             n += 1
-        if data[:n] in out or len(data[:n]) < 2:
+        if data[:n] in out + taken or len(data[:n]) < 2:
             data = out.pop() + data
             n = len(data)
         out.append(data[:n])
@@ -37,11 +37,19 @@ def pieces_of(said, size):
 
 
 def make(path, said, size=4, template=TEMPLATE):
+    """said: the text behind START and behind a newline; or {marker: text}, so that the template chooses by the marker it ends with."""
+    texts = said if isinstance(said, dict) else {START: said}
     letters, rng = alphabet(), random.Random(3)
-    pieces = pieces_of(said, size)
-    words = [letters[b] for b in range(256)] + [END, START] + ["".join(letters[b] for b in p) for p in pieces] + [letters[1] + letters[2]]
-    first = 258
-    chain = {257: first, ord("\n"): first, **{first + i: first + i + 1 for i in range(len(pieces) - 1)}, first + len(pieces) - 1: 256}
+    pieces, flat, first = {}, [], 257 + len(texts)
+    for marker, t in texts.items():
+        pieces[marker] = pieces_of(t, size, flat)
+        flat += pieces[marker]
+    words = [letters[b] for b in range(256)] + [END, *texts] + ["".join(letters[b] for b in p) for p in flat] + [letters[1] + letters[2]]
+    chain = {} if isinstance(said, dict) else {ord("\n"): first}
+    for i, marker in enumerate(texts):
+        n = len(pieces[marker])
+        chain |= {257 + i: first, **{first + k: first + k + 1 for k in range(n - 1)}, first + n - 1: 256}
+        first += n
     rows = [[rng.choice((-1.0, 1.0)) for _ in range(WIDTH)] for _ in words]
     output = [[0.0] * WIDTH for _ in words]
     for a, b in chain.items():
@@ -54,7 +62,7 @@ def make(path, said, size=4, template=TEMPLATE):
     keys = [key("general.architecture", STRING, "llama"), *(key("llama." + k, U32, v) for k, v in numbers.items()),
             key("llama.attention.layer_norm_rms_epsilon", F32, 1e-6), key("tokenizer.ggml.model", STRING, "gpt2"),
             key("tokenizer.ggml.pre", STRING, "qwen2"), array("tokenizer.ggml.tokens", STRING, words),
-            array("tokenizer.ggml.token_type", 5, [1] * 256 + [3, 3] + [1] * (n - 258)),
+            array("tokenizer.ggml.token_type", 5, [1] * 256 + [3] * (1 + len(texts)) + [1] * (n - 257 - len(texts))),
             array("tokenizer.ggml.merges", STRING, [letters[1] + " " + letters[2]]),
             key("tokenizer.ggml.eos_token_id", U32, 256), key("tokenizer.ggml.add_bos_token", BOOL, False),
             key("tokenizer.chat_template", STRING, template)]

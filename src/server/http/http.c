@@ -43,8 +43,7 @@ server_params server_defaults(void)
                             .metrics = 1,
                             .page = 1,
                             .seed = -1,
-                            .thoughts_apart = 1,
-                            .thought_budget = -1,
+                            .thoughts = { .apart = 1, .budget = -1 },
                             .sampler = kvant_sampler_defaults() };
 }
 

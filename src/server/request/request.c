@@ -228,7 +228,7 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
     if (!*out)
         kind = api_no_memory(e);
     else if (r->shape == BODY_MESSAGES)
-        kind = messages_to_chat(o, *out, e);
+        kind = messages_to_chat(env, o, *out, e);
     else if (r->shape != BODY_RESPONSES)
         kind = ollama_to_chat(o, r, *out, e);
     else

@@ -52,6 +52,7 @@ typedef struct request_env {
     int pooling;             /* KVANT_POOLING_* */
     int tell_thinking, thinking; /* 1: templates get enable_thinking, true or false */
     int prefill;             /* 1: a chat's last message, an assistant's, goes on */
+    int keep_billing;        /* 1: system texts keep Claude Code's line for the bill */
     int refuse_unknown;      /* 1: every field that is not known is refused */
     const tool_traits *traits; /* NULL: neither tools nor thoughts */
     int thoughts_apart;        /* default: thoughts are no part of the answer's text */

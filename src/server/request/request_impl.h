@@ -65,7 +65,7 @@ int native_fields(const json_t *o, request *r, api_error *e); /* response_fields
 int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_error *e);
 
 /* ---- api/anthropic/anthropic_read.c ---- */
-int messages_to_chat(const json_t *o, json_t *out, api_error *e); /* out: an empty object */
+int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e); /* out: an empty object */
 
 /* ---- api/responses/responses_read.c ---- */
 /* out: an empty object; *body: to be freed, on error too. */

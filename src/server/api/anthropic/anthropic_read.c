@@ -2,8 +2,10 @@
  * other.  Fields that both APIs have pass as they are. */
 #include "server/request/request_impl.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "base/text/sbuf.h"
 
 static int bad(api_error *e, const char *key, const char *what)
@@ -125,19 +127,58 @@ static int put_message(const json_t *m, json_t *list, api_error *e)
     return kind;
 }
 
-static int put_messages(const json_t *o, json_t *out, api_error *e)
+/* Claude Code's first line of the system text is for its provider's bill and differs from request to request: a prompt
+ * that began with it would share no prefix with the one before. */
+static size_t billing_line(const char *s)
+{
+    static const char name[] = "x-anthropic-billing-header:";
+    static atomic_int told;
+    const size_t n = strcspn(s, "\n");
+
+    if (strncmp(s, name, sizeof name - 1) != 0)
+        return 0;
+    if (!atomic_exchange(&told, 1))
+        log_msg(LOG_INFO, "prompts leave out the line %s (--keep-billing-header keeps it)", name);
+    return n + (s[n] == '\n');
+}
+
+/* The system text without that line; the request's own value stays as it is. */
+static json_t *without_billing(const json_t *system)
+{
+    const json_t *first = json_is_array(system) ? json_array_get(system, 0) : NULL;
+    const char *text = first ? text_of(first, "text") : json_string_value(system);
+    const size_t cut = text ? billing_line(text) : 0;
+
+    if (!cut)
+        return json_incref((json_t *)system);
+    if (!first)
+        return json_string(text + cut);
+    json_t *list = json_copy((json_t *)system);
+    json_array_set_new(list, 0, json_pack("{s:s,s:s}", "type", "text", "text", text + cut));
+    return list;
+}
+
+static int put_system(const request_env *env, const json_t *sent, json_t *list, api_error *e)
+{
+    json_t *system = env->keep_billing ? json_incref((json_t *)sent) : without_billing(sent), *text = NULL;
+    const int kind = system ? join(system, "system", &text, e) : api_no_memory(e);
+
+    if (kind == API_OK && json_string_length(text)) /* an empty one is none */
+        json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", text));
+    json_decref(text);
+    json_decref(system);
+    return kind;
+}
+
+static int put_messages(const request_env *env, const json_t *o, json_t *out, api_error *e)
 {
     const json_t *sent = json_object_get(o, "messages"), *system = body_field(o, "system");
-    json_t *list = json_array(), *text = NULL, *m;
+    json_t *list = json_array(), *m;
     int kind = json_object_set_new(out, "messages", list) == 0 ? API_OK : api_no_memory(e);
     size_t i;
 
-    if (kind == API_OK && system) {
-        kind = join(system, "system", &text, e);
-        if (kind == API_OK && json_string_length(text)) /* an empty one is none */
-            json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", text));
-        json_decref(text);
-    }
+    if (kind == API_OK && system)
+        kind = put_system(env, system, list, e);
     if (kind == API_OK && !json_is_array(sent))
         return bad(e, "messages", "wanted an array");
     json_array_foreach((json_t *)sent, i, m) if (kind == API_OK) kind = put_message(m, list, e);
@@ -229,7 +270,7 @@ static int put_output(const json_t *o, json_t *out, api_error *e)
     return json_object_set(out, "response_format", (json_t *)format) == 0 ? API_OK : api_no_memory(e);
 }
 
-int messages_to_chat(const json_t *o, json_t *out, api_error *e)
+int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e)
 {
     static const char *const own[] = {
         "messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "n",
@@ -248,7 +289,7 @@ int messages_to_chat(const json_t *o, json_t *out, api_error *e)
     }
     if (body_field(o, "stop_sequences"))
         json_object_set(out, "stop", json_object_get(o, "stop_sequences"));
-    API_TRY(put_messages(o, out, e));
+    API_TRY(put_messages(env, o, out, e));
     API_TRY(put_tools(o, out, e));
     API_TRY(put_choice(o, out, e));
     API_TRY(put_output(o, out, e));

@@ -1,0 +1,54 @@
+"""rig: what the scripts of tests/clients share: a server, a tool, and a model that calls it.  The model is scripted (tests/support/scripted.py): asked
+something beside tools it calls get_weather; behind the tool's result it answers; a conversation with the word JSON gets the answer as an object."""
+import os
+import sys
+import tempfile
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+for folder in ("", "support"):
+    sys.path.append(os.path.join(ROOT, "tests", folder))
+import scripted     # noqa: E402
+from serve import Checks, Server    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+RAIN, OBJECT, HELLO = "It will rain in Paris for three days.", '{"town": "Rome", "rainy": 7}', "Good morning to all of you!"
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n</tool_call>'
+# The middle part is there for the server, which reads from it how calls are written.
+TEMPLATE = ("{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role + ': ' + (m.content or '') }}"
+            "{% if m.tool_calls %}{% for t in m.tool_calls %}{{ '<tool_call>\\n{\"name\": \"' + t.function.name + '\", \"arguments\": ' + t.function.arguments | tojson"
+            " + '}\\n</tool_call>' }}{% endfor %}{% endif %}{{ '<|im_end|>' }}{% endfor %}"
+            "{% if add_generation_prompt %}{% set ns = namespace(json=false) %}{% for m in messages %}{% if 'JSON' in (m.content or '') %}{% set ns.json = true %}"
+            "{% endif %}{% endfor %}{% if tools and messages[-1].role != 'tool' %}<|call|>{% elif ns.json %}<|object|>{% elif messages[-1].role == 'tool' %}<|rain|>"
+            "{% else %}<|hello|>{% endif %}{% endif %}")
+called = []
+
+
+def get_weather(city: str, days: int) -> str:
+    """The weather of a city.
+
+    Args:
+        city: name of the city
+        days: how many days
+    """
+    called.append((city, days))
+    return f"rain in {city}"
+
+
+def run(name, *checks):
+    """Each check gets the server's address, and fails by what it raises or by an assertion."""
+    c = Checks(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "scripted.gguf")
+        scripted.make(path, {"<|call|>": CALL, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": HELLO}, size=3, template=TEMPLATE)
+        with Server(BUILD, "-np", "4", "-c", "4096", "--temp", "0", model=path) as s:
+            for check in checks:
+                called.clear()
+                try:
+                    check(f"http://127.0.0.1:{s.port}")
+                    c.ok(True, "")
+                except Exception as e:      # noqa: BLE001: whatever a client raises is this test's failure
+                    traceback.print_exc(limit=-3)
+                    c.ok(False, f"{check.__name__}: {type(e).__name__}: {str(e)[:600]}")
+    sys.exit(c.end())
