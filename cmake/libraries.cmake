@@ -4,12 +4,12 @@
 # Making model files (convert, quantize, importance matrices) is a static library over them, kvant_make, that the program has.
 file(GLOB_RECURSE KVANT_FORMATS_SOURCES CONFIGURE_DEPENDS src/formats/*.c src/ops/*.c src/devices/cpu/*.c
     ${KVANT_GENERATED}/formats/*.c)
-list(FILTER KVANT_FORMATS_SOURCES EXCLUDE REGEX "/cpu_device\\.c$")      # a device owns threads and memory
+list(FILTER KVANT_FORMATS_SOURCES EXCLUDE REGEX "/(cpu_device|fuse)\\.c$")   # a device owns threads and memory; lists are its own
 list(APPEND KVANT_FORMATS_SOURCES src/base/cpu.c src/base/error.c)
 kvant_isa_sources(KVANT_FORMATS_SOURCES)
 
 file(GLOB_RECURSE KVANT_SOURCES CONFIGURE_DEPENDS
-    src/base/*.c src/devices/device.c src/devices/device_public.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/text/*.c src/model/*.c
+    src/base/*.c src/ops/fuse/*.c src/devices/device.c src/devices/device_public.c src/devices/cpu/cpu_device.c src/devices/cuda/*.c src/text/*.c src/model/*.c
     src/cache/*.c src/engine/*.c)
 list(FILTER KVANT_SOURCES EXCLUDE REGEX "/base/(cpu|error)\\.c$")
 include(cmake/vulkan.cmake)

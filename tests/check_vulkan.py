@@ -150,13 +150,23 @@ def as_gpu():
     check(want[0] == 0 and got == want, f"device auto, a software driver taken for a GPU: {got} is not {want}")
 
 
+def fused():
+    """The table's forms are taken (inspect --program shows it), and none of them where they are masked: the same ids."""
+    demo, alone = ("inspect", "-m", DEMO, "--program", "--device", "vulkan"), {"KVANT_VK_DISABLE": "fuse"}
+    found, none = run(*demo), run(*demo, **alone)
+    want = {"norm_rope_write 6/6", "matmul_norm 3/3", "matmul_norm_swiglu 4/4"}
+    check(want <= set(re.findall(r"\[(\w+ \d/\d)\]", found[1])) and none[0] == 0 and "[" not in none[1], f"fused: {found[1][-600:]}")
+    ids = [run("run", "--device", "vulkan", "-m", DEMO, "-n", "4", "-p", "Once", "--temp", "0", "-lv", "0", "-c", "256", **env) for env in ({}, alone)]
+    check(ids[0][0] == 0 and ids[0] == ids[1], f"fused and one by one: {ids}")
+
+
 def forms():
     decoders = [lambda t=t: verify(f"no subgroups, {t}", "--ops", "matmul,matmul_id,embed", "--formats", t, KVANT_VK_DISABLE="subgroup")
                 for t in ("Q8_0", "Q6_K", "Q5_K", "Q5_1", "IQ4_XS", "MXFP4")]
     masked = [lambda a=a: verify("no 16-bit arithmetic, no dot products", *a, KVANT_VK_DISABLE="half,dot,matrix") for a in (
         ("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), *(("--ops", "matmul", "--formats", t) for t in ("Q8_0", "Q5_0", "IQ4_NL")))]
     run_cases(OPS, [
-        masks, lambda: automatic({"OCL_ICD_VENDORS": "/no/such"}, "cpu"), lambda: automatic({"KVANT_VK_FORCE": "gpu"}, "vulkan"), as_gpu,
+        masks, fused, lambda: automatic({"OCL_ICD_VENDORS": "/no/such"}, "cpu"), lambda: automatic({"KVANT_VK_FORCE": "gpu"}, "vulkan"), as_gpu,
         lambda: verify("no subgroups", "--ops", "norm_rms,moe_route", KVANT_VK_DISABLE="subgroup"),
         lambda: verify("sizes of a GPU", "--ops", "gdn_chunk", KVANT_VK_FORCE="gpu"), *decoders, *masked], 2)
 

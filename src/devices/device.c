@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "ops/fuse/fuse.h"
 
 #define KVANT_DEVICE(name) extern const kvant_device_vt kvant_device_##name;
 #include "devices/devices.def"
@@ -66,6 +67,18 @@ int device_param_load(kvant_device *d, const void *host, size_t bytes, void **ad
         return d->vt->param_load(d, host, bytes, addr, diag);
     KVANT_TRY(d->vt->alloc(d, bytes, addr, diag));
     return d->vt->copy_in(d, *addr, host, bytes, diag);
+}
+
+static int is_supported(void *device, const kvant_op *op)
+{
+    kvant_device *d = device;
+    kvant_diag why;
+    return d->vt->supports(d, op, &why) == KVANT_OK;
+}
+
+int device_next_op(kvant_device *d, const kvant_op *ops, int n, kvant_op *out)
+{
+    return fuse_next(ops, n, is_supported, d, out);
 }
 
 int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)

@@ -29,7 +29,8 @@ typedef struct kvant_device_vt {
      * w->data to NULL where it will not read the file's bytes again.  compute: enum kvant_compute. */
     int (*weight_load)(kvant_device *d, kvant_weight *w, int compute, kvant_diag *diag);
     void (*weight_free)(kvant_device *d, kvant_weight *w);
-    /* Exactly what submit would execute: KVANT_OK, or KVANT_EUNSUPPORTED with the reason. */
+    /* Exactly what submit would execute: KVANT_OK, or KVANT_EUNSUPPORTED with the reason.  Also asked for fused ops
+     * (ops/fuse), which submit itself finds in the list (device_next_op). */
     int (*supports)(kvant_device *d, const kvant_op *op, kvant_diag *diag);
     int (*submit)(kvant_device *d, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
     int (*sync)(kvant_device *d, kvant_diag *diag);
@@ -82,6 +83,9 @@ const kvant_device_vt *kvant_devices_at(int i);
 int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, kvant_diag *diag);
 /* param_load, or on devices without it alloc and copy_in. */
 int device_param_load(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
+/* The op that a list of n >= 1 begins with, as this device runs it: fused where the table of fused forms (ops/fuse) has
+ * one that it supports, else ops[0].  Returns how many ops of the list *out stands for. */
+int device_next_op(kvant_device *d, const kvant_op *ops, int n, kvant_op *out);
 /* Opens by name; errors as above, and the device's own. */
 int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
 

@@ -409,26 +409,6 @@ void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
     }
 }
 
-int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
-{
-    KVANT_TRY(engine_sample_program(e, 1, 0, diag));
-    size_t cap = (size_t)e->b.n_ops * 96 + 64, used = 0;
-    char *out = kvant_alloc(cap);
-    if (!out)
-        return kvant_fail(diag, KVANT_ENOMEM, "program text: out of memory");
-    out[0] = 0;
-    for (int i = 0; i < e->b.n_ops; i++) {
-        const kvant_op *op = &e->ops[i];
-        const kvant_weight *w = op->id == KVANT_OP_MATMUL ? ((const kvant_matmul_args *)op->args)->w
-                              : op->id == KVANT_OP_MATMUL_ID ? ((const kvant_matmul_id_args *)op->args)->w
-                              : op->id == KVANT_OP_EMBED ? ((const kvant_embed_args *)op->args)->w : NULL;
-        used += (size_t)snprintf(out + used, cap - used, "%4d %-13s %.48s %s\n", i, kvant_op_get(op->id)->name,
-                                 w ? w->name : "", w ? w->type->name : "");
-    }
-    *text = out;
-    return KVANT_OK;
-}
-
 /* ---- sequences ---- */
 
 int kvant_seq_new(kvant_engine *e, int *seq, kvant_diag *diag)

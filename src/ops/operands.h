@@ -5,16 +5,18 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "kvant/ops.h"
 
 /* WEIGHT: the address of a kvant_weight. */
 enum { OPERAND_READ = 1, OPERAND_WRITE = 2, OPERAND_WEIGHT = 4, OPERANDS_MOST = 24 };
 
 /* An address of the argument struct, at byte `offset` of it.  bytes: how far the op reaches from there, 0 where the
- * arguments do not say (pages, states); dense: an op that writes there writes every byte of these. */
+ * arguments do not say (pages, states); dense: an op that writes there writes every byte of these.  stride, row: bytes
+ * from a row of it to the next, and how far each reaches; 0 where the rows follow each other. */
 typedef struct op_operand {
     const void *at;
-    size_t bytes;
+    size_t bytes, stride, row;
     int offset, access, dense;
 } op_operand;
 
@@ -38,6 +40,14 @@ static inline void operand_put(op_operands *o, size_t offset, const void *at, in
     to->offset = (int)offset;
     to->access = access;
     to->dense = dense;
+    to->stride = to->row = 0;
+}
+
+/* Tells of the last operand that its rows of `row` bytes lie `stride` bytes apart. */
+static inline void operand_rows(op_operands *o, int64_t stride, int64_t row)
+{
+    o->list[o->n - 1].stride = (size_t)stride;
+    o->list[o->n - 1].row = (size_t)row;
 }
 
 #include "ops/operands.inc"
@@ -49,6 +59,51 @@ static inline op_operands op_operands_of(int id, const void *args)
     o.n = 0;
     operands_fill(id, args, &o);
     return o;
+}
+
+/* The weight that an op reads; NULL: none. */
+static inline const kvant_weight *op_weight_of(int id, const void *args)
+{
+    const op_operands o = op_operands_of(id, args);
+    for (int i = 0; i < o.n; i++)
+        if (o.list[i].access == OPERAND_WEIGHT)
+            return (const kvant_weight *)o.list[i].at;
+    return NULL;
+}
+
+/* Returns 1 if no byte belongs to both: they lie behind each other, or their rows between each other's.  An operand of
+ * unknown reach (pages, states) is memory of its own: its first byte is compared. */
+static inline int operands_apart(const op_operand *a, const op_operand *b)
+{
+    const uintptr_t x = (uintptr_t)a->at, y = (uintptr_t)b->at;
+    if (x + (a->bytes ? a->bytes : 1) <= y || y + (b->bytes ? b->bytes : 1) <= x)
+        return 1;
+    if (a->stride == 0 || a->stride != b->stride)
+        return 0;
+    const size_t behind = (y > x ? y - x : a->stride - (x - y) % a->stride) % a->stride;
+    return behind >= a->row && behind + b->row <= a->stride;
+}
+
+/* Returns 1 if the ops write all of these bytes before one of them may read any.  The end of the list reads all. */
+static inline int operands_unread(const kvant_op *ops, int n, const void *at, size_t bytes)
+{
+    const uintptr_t from = (uintptr_t)at, to = from + bytes;
+    for (int i = 0; bytes && i < n; i++) {
+        const op_operands list = op_operands_of(ops[i].id, ops[i].args);
+        int gone = 0;
+        for (int j = 0; j < list.n; j++) {
+            const op_operand *o = &list.list[j];
+            const uintptr_t mine = (uintptr_t)o->at;
+            if (o->access == OPERAND_WEIGHT || mine >= to || mine + (o->bytes ? o->bytes : 1) <= from)
+                continue;
+            if (o->access != OPERAND_WRITE || !o->dense || mine > from || mine + o->bytes < to)
+                return 0;
+            gone = 1;
+        }
+        if (gone)
+            return 1;
+    }
+    return 0;
 }
 
 #endif

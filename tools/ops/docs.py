@@ -25,12 +25,27 @@ def variants():
     return found
 
 
+def fused():
+    """The table of fused forms, as docs/howto-op.md explains them."""
+    out = ["\n## Fused forms\n\nNeighbours that a device runs as one ([how](howto-op.md#fused-forms)): those of the table by their names, and what CUDA and the CPU\n"
+           "join by their own code.\n\n| form | ops | where |\n|---|---|---|\n"]
+    with open(os.path.join(opcard.ROOT, "src/ops/fuse/fused.def"), encoding="utf-8") as f:
+        text = f.read()
+    for name, on, rest in re.findall(r"^FUSED\(\w+, (\w+), (\w+),\s(.*?)\n\n", text, re.M | re.S):
+        ops = " ".join(f"`{op.lower()}`" for op in re.findall(r"IN\(\d, (\w+)", rest))
+        out.append(f"| {name} | {ops} | {on} |\n")
+    for device, name, ops, file in re.findall(r'^FUSED_OWN\((\w+), (\w+), "([^"]*)", "([^"]*)"\)', text, re.M):
+        out.append(f"| {name} | {' '.join(f'`{op}`' for op in ops.split())} | {device}, {file} |\n")
+    return "".join(out)
+
+
 def render(cards):
     isas, rows = variants(), [(op, text, c) for c in cards for op, text in c.ops.items()]
     out = [INTRO]
     for op, text, c in rows:
         parts = " ".join(f"`{p}`" for p in c.parts.split()) or "-"
         out.append(f"| [`{op}`](#{op}) | {text} | {c.tolerance} | {', '.join(isas.get(op, [])) or 'reference'} | {parts} |\n")
+    out.append(fused())
     for op, _, c in rows:
         first = next(iter(c.ops))
         out.append(f"\n## {op}\n\n")

@@ -350,7 +350,7 @@ def case_fields(card, space):
             if f"a->{ld} =" not in out:
                 out += f"    a->{ld} = {within} + {2 * k + 1};\n"
     for k, f in enumerate(card.operands()):
-        values = f"(size_t)({reach(card, f)})" if f.dims[0][0] != "*" else f"9 * (size_t)({inner(card, f)})"
+        values = f"(size_t)({reach(card, f.dims)})" if f.dims[0][0] != "*" else f"9 * (size_t)({inner(card, f)})"
         if f.optional:
             out += "    if (with)\n"
         at = "        " if f.optional else "    "

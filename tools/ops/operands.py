@@ -7,12 +7,12 @@ SEQS = (("q0", "seqs.n_seqs + 1"), ("pos0", "seqs.n_seqs"), ("prompt", "seqs.n_s
         ("slot_in", "seqs.n_seqs"), ("slot_out", "seqs.n_seqs"))
 
 
-def reach(card, f):
+def reach(card, dims):
     """Values from the operand's address to the last one; 0 where no count bounds it."""
-    if any(rows == "*" for rows, _ in f.dims):
+    if any(rows == "*" for rows, _ in dims):
         return "0"
     total = "1"
-    for rows, ld in reversed(f.dims):
+    for rows, ld in reversed(dims):
         n = card.c(rows, True)
         total = f"reach_of({n}, {card.c(ld, True) if ld else total}, {total})"
     return total
@@ -30,11 +30,18 @@ def dense(card, f):
     return " && ".join(tests) or "1"
 
 
+def rows(card, f):
+    """The operand's rows, where a field says how far they lie apart."""
+    if not f.dims[0][1]:
+        return ""
+    return f"    operand_rows(o, {BYTES[f.type]} * (int64_t)({card.c(f.dims[0][1], True)}), {BYTES[f.type]} * ({reach(card, f.dims[1:])}));\n"
+
+
 def one(card, f, struct):
     flags = {"r": "OPERAND_READ", "w": "OPERAND_WRITE", "rw": "OPERAND_READ | OPERAND_WRITE"}
     if f.kind == "operand":
-        return (f"    operand_put(o, offsetof({struct}, {f.name}), a->{f.name}, {flags[f.access]}, {BYTES[f.type]} * ({reach(card, f)}), "
-                f"{dense(card, f)});\n")
+        return (f"    operand_put(o, offsetof({struct}, {f.name}), a->{f.name}, {flags[f.access]}, {BYTES[f.type]} * ({reach(card, f.dims)}), "
+                f"{dense(card, f)});\n" + rows(card, f))
     if f.kind == "weight":
         return f"    operand_put(o, offsetof({struct}, {f.name}), a->{f.name}, OPERAND_WEIGHT, 0, 0);\n"
     if f.kind == "seqs":

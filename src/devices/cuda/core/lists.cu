@@ -81,32 +81,9 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
-/* An operand uses at[floats] in one of these ways. */
-enum use { UNTOUCHED, OVERWRITTEN, USED };
-
-static enum use use_of(const op_operand &o, const float *at, int64_t floats)
-{
-    const uintptr_t from = (uintptr_t)at, to = (uintptr_t)(at + floats), mine = (uintptr_t)o.at;
-    if (o.access == OPERAND_WEIGHT || mine >= to || mine + (o.bytes ? o.bytes : 1) <= from)
-        return UNTOUCHED;
-    return o.access == OPERAND_WRITE && o.dense && mine <= from && mine + o.bytes >= to ? OVERWRITTEN : USED;
-}
-
 bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats)
 {
-    for (int i = 0; i < n; i++) {
-        const op_operands list = op_operands_of(ops[i].id, ops[i].args);
-        bool gone = false;
-        for (int j = 0; j < list.n; j++) {
-            const enum use u = use_of(list.list[j], at, floats);
-            if (u == USED)
-                return false;
-            gone |= u == OVERWRITTEN;
-        }
-        if (gone)
-            return true;
-    }
-    return false;
+    return operands_unread(ops, n, at, (size_t)floats * sizeof *at);
 }
 
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)

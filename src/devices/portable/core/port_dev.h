@@ -11,10 +11,16 @@
 #include <string.h>
 #include "base/error.h"
 #include "devices/device.h"
+#include "ops/fuse/fuse.h"
 
 enum { PORT_THREADS = 64, PORT_MAX_BUFFERS = 15, PORT_DEFINES = 512, PORT_MAX_PARAMS = 8 };
 
 /* ---- kernels ---- */
+
+/* Fused forms (ops/fuse/fused.def) whose column `on` names these devices. */
+#define PORT_HAS_portable(...) __VA_ARGS__
+#define PORT_HAS_gpus(...) __VA_ARGS__
+#define PORT_HAS_vulkan(...)
 
 #define PORT_KERNEL(name, file) PORT_KERNEL_##name,
 enum port_kernel_id {
@@ -88,6 +94,10 @@ typedef struct port_op {
 #define KVANT_OP(ID, name, args, tol, fused, text) extern const port_op port_op_##name;
 #include "kvant/ops.def"
 #undef KVANT_OP
+
+/* Kernels of fused forms: args are the form's ops; no scratch. */
+#define FUSED(ID, name, on, ins, links, where) PORT_HAS_##on(extern const port_op port_fused_##name;)
+#include "ops/fuse/fused.def"
 
 int port_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag);
 int port_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);

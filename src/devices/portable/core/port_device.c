@@ -50,15 +50,17 @@ int port_dispatch(port_device *d, const port_call *c, int64_t x, int64_t y, int6
 /* ---- ops ---- */
 
 #define KVANT_OP(ID, name, args, tol, fused, text) [KVANT_OP_##ID] = &port_op_##name,
-static const port_op *const port_ops[KVANT_OP_COUNT] = {
+#define FUSED(ID, name, on, ins, links, where) PORT_HAS_##on([FUSED_##ID] = &port_fused_##name,)
+static const port_op *const port_ops[FUSED_END] = {
 #include "kvant/ops.def"
+#include "ops/fuse/fused.def"
 };
 #undef KVANT_OP
 
 static int find_op(const port_device *d, int id, const port_op **out, kvant_diag *diag)
 {
     const kvant_op_info *info = kvant_op_get(id);
-    *out = info ? port_ops[id] : NULL;
+    *out = id >= 0 && id < FUSED_END ? port_ops[id] : NULL;
     if (*out)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: op %s has no kernel", d->base.vt->name,
@@ -96,8 +98,11 @@ int port_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kv
     port_device *d = (port_device *)base;
     (void)key;                             /* nothing is recorded: the queue gets every op again */
     KVANT_TRY(reserve_scratch(d, ops, n, diag));
-    for (int i = 0; i < n; i++)
-        KVANT_TRY(port_ops[ops[i].id]->run(d, ops[i].args, diag));
+    kvant_op op;
+    for (int i = 0; i < n;) {
+        i += device_next_op(base, ops + i, n - i, &op);
+        KVANT_TRY(port_ops[op.id]->run(d, op.args, diag));
+    }
     return KVANT_OK;
 }
 

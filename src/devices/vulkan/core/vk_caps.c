@@ -109,6 +109,7 @@ static void read_features(vk_device *d)
     c->dot = c->int_dot;
     c->coopmat = has_extension(d, "VK_NV_cooperative_matrix") && matrix.cooperativeMatrix;
     c->wide = 1;
+    c->fuse = 1;
     c->khr = has_extension(d, "VK_KHR_cooperative_matrix") && khr.cooperativeMatrix;
     c->fits_matrix = model.vulkanMemoryModel && c->api >= VK_API_VERSION_1_2 && c->half &&
                      c->subgroup_size == 32;

@@ -12,6 +12,7 @@
 #include "devices/device.h"
 #include "devices/vulkan/core/vk_api.h"
 #include "cards/vulkan.h"
+#include "ops/fuse/fuse.h"
 
 enum {
     VK_MAX_PTRS = 16, VK_MAX_SCALARS = 48, VK_MAX_SPEC = 16, VK_MAX_PROGRAMS = 32, VK_MAX_RANGES = 96, VK_LISTS = 8,
@@ -84,6 +85,7 @@ typedef struct vk_caps {
     int wide;                              /* attn_wide is used where there are products */
     int fits_matrix;                       /* all that their shaders need but the extensions */
     int portability;                       /* not all of Vulkan: what is missing there is not used here */
+    int fuse;                              /* neighbours in a list run as one (ops/fuse) */
     int software;                          /* runs on the CPU: compiling costs more than running */
     int subnormal16;                       /* subnormal halves keep their values */
     int int_dot, storage8, storage16, coopmat, khr, float16, int64;    /* present: for the report */
@@ -185,14 +187,12 @@ typedef struct vk_op {
 #include "kvant/ops.def"
 #undef KVANT_OP
 
-/* Ops from ops[0] on in fewer dispatches: how many were taken, 0: none.  Parts: vk_rows.c, vk_matmul.c. */
-int vk_fuse(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
-int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
-                 const kvant_cache_write_args *to, kvant_diag *diag);  /* to: NULL, or then into its pages */
-/* matmul or matmul_id, and swiglu: *took of them, 0: none. */
-int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, kvant_diag *diag);
-/* matmul, norm_add_rms, matmul and perhaps swiglu: *took of them, 0: none. */
-int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag);
+/* Fused forms (ops/fuse/fused.def) whose column `on` names Vulkan: args are the form's ops; no scratch. */
+#define VK_HAS_vulkan(...) __VA_ARGS__
+#define VK_HAS_gpus(...) __VA_ARGS__
+#define VK_HAS_portable(...)
+#define FUSED(ID, name, on, ins, links, where) VK_HAS_##on(extern const vk_op vk_fused_##name;)
+#include "ops/fuse/fused.def"
 
 /* The contents of a format's card that this device reads. */
 typedef struct vk_card {

@@ -249,8 +249,10 @@ struct op_line {
     const vk_op *op;
 };
 #define KVANT_OP(ID, name, args, tol, fused, text) { KVANT_OP_##ID, &vk_op_##name },
+#define FUSED(ID, name, on, ins, links, where) VK_HAS_##on({ FUSED_##ID, &vk_fused_##name },)
 static const struct op_line op_lines[] = {
 #include "kvant/ops.def"
+#include "ops/fuse/fused.def"
 };
 #undef KVANT_OP
 
@@ -270,7 +272,7 @@ static int no_op(int id, kvant_diag *diag)
 static int vulkan_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag)
 {
     const vk_op *o = find_op(op->id);
-    if (!o)
+    if (!o || (op->id >= KVANT_OP_COUNT && !((vk_device *)base)->caps.fuse))
         return no_op(op->id, diag);
     if (o->counted)
         return vk_counted(o->name, op, diag);
@@ -315,12 +317,10 @@ int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *dia
 
 int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0, took; i < n; i += took) {
-        KVANT_TRY(vk_fuse(d, l, ops + i, n - i, &took, diag));
-        if (took)
-            continue;
-        KVANT_TRY(find_op(ops[i].id)->run(d, l, ops[i].args, diag));   /* vk_reserve_scratch has found every one */
-        took = 1;
+    kvant_op op;
+    for (int i = 0; i < n;) {
+        i += device_next_op(&d->base, ops + i, n - i, &op);
+        KVANT_TRY(find_op(op.id)->run(d, l, op.args, diag));   /* vk_reserve_scratch has found every one */
     }
     return KVANT_OK;
 }

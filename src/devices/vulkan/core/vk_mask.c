@@ -16,6 +16,7 @@ static const struct { const char *name; size_t at; } flags[] = {
     { "coopmat", offsetof(vk_caps, khr) },                 /* no VK_KHR_cooperative_matrix */
     { "nvmatrix", offsetof(vk_caps, coopmat) },            /* no VK_NV_cooperative_matrix */
     { "wide", offsetof(vk_caps, wide) },                   /* prompts are attended by attn_tile */
+    { "fuse", offsetof(vk_caps, fuse) },                   /* every op of a list by itself */
     { "indexing", offsetof(vk_caps, indexing) },           /* no dynamic indices into arrays of storage buffers */
 };
 

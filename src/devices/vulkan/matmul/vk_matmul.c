@@ -308,59 +308,80 @@ static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *di
     return run_mm(d, l, &p, diag);
 }
 
+/* ---- fused forms: the products by matmul_dot ---- */
+
 /* One matmul_dot makes the whole product. */
-static int one_dot(const vk_device *d, const mm *p)
+static int one_dot(const vk_device *d, const mm *p, const char *form, kvant_diag *diag)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
-    return p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows;
-}
-
-static int fuses_swiglu(const vk_device *d, const mm *p, const kvant_swiglu_args *s)
-{
-    return s->gate == p->y && s->up == p->y + s->f && s->y == p->y && s->ldg == p->ldy && s->ldu == p->ldy &&
-           s->ldy == p->ldy && s->n == p->rows && 2 * (int64_t)s->f == p->w->n_out && one_dot(d, p);
-}
-
-int vk_matmul_swiglu(vk_device *d, vk_list *l, const kvant_op *ops, int *took, kvant_diag *diag)
-{
-    const mm p = ops[0].id == KVANT_OP_MATMUL_ID ? mm_id_of(ops[0].args) : mm_of(ops[0].args);
-    *took = fuses_swiglu(d, &p, ops[1].args) ? 2 : 0;
-    return *took ? run_dot(d, l, &p, 0, p.w->n_out * p.w->n_expert, (dot_more){ 2, NULL, NULL }, diag) : KVANT_OK;
-}
-
-static int apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    const char *x = a, *y = b;
-    return x + a_bytes <= y || y + b_bytes <= x;
-}
-
-/* The second product reads the first's sum and writes y and the normed rows: neither may be where the other reads. */
-static int fuses_norm(const vk_device *d, const kvant_matmul_args *a, const kvant_norm_add_rms_args *n,
-                      const kvant_matmul_args *b)
-{
-    const mm first = mm_of(a), second = mm_of(b);
-    const uint32_t group = d->caps.bda ? VK_WIDE_GROUP : VK_GROUP;
-    const size_t bytes = (size_t)n->n * (size_t)n->d * 4;
-    return n->add == a->y && n->n == a->m && n->d == a->w->n_out && a->ldy == n->d && b->x == n->y && b->m == n->n &&
-           b->ldx == n->d && b->w->n_in == n->d && (uint32_t)n->d <= 16 * group && one_dot(d, &first) &&
-           one_dot(d, &second) && apart(n->x, bytes, a->y, bytes) && apart(n->x, bytes, a->x, vk_x_bytes(&first)) &&
-           apart(n->x, bytes, n->y, bytes) && apart(n->x, bytes, b->y, vk_y_bytes(&second)) &&
-           apart(n->y, bytes, b->y, vk_y_bytes(&second));
-}
-
-int vk_matmul_norm(vk_device *d, vk_list *l, const kvant_op *ops, int n, int *took, kvant_diag *diag)
-{
-    const kvant_matmul_args *a = ops[0].args, *b = ops[2].args;
-    const kvant_norm_add_rms_args *norm = ops[1].args;
-    mm first = mm_of(a), second = mm_of(b);
-    const int gate = n > 3 && ops[3].id == KVANT_OP_SWIGLU && fuses_swiglu(d, &second, ops[3].args);
-
-    *took = fuses_norm(d, a, norm, b) ? 3 + gate : 0;
-    if (!*took)
+    if (p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows)
         return KVANT_OK;
-    KVANT_TRY(run_dot(d, l, &first, 0, a->w->n_out, (dot_more){ 1, norm->x, NULL }, diag));
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %s: matmul_dot does not take %d rows of %s", form,
+                      p->rows, p->w->type->name);
+}
+
+/* swiglu of the halves of every row of p. */
+static int run_pair(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+{
+    return run_dot(d, l, p, 0, p->w->n_out * p->w->n_expert, (dot_more){ 2, NULL, NULL }, diag);
+}
+
+static int matmul_swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const mm p = mm_of(((const kvant_op *)args)[0].args);
+    return one_dot(d, &p, "matmul_swiglu", diag);
+}
+
+static int matmul_swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const mm p = mm_of(((const kvant_op *)args)[0].args);
+    return run_pair(d, l, &p, diag);
+}
+
+static int matmul_id_swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const mm p = mm_id_of(((const kvant_op *)args)[0].args);
+    return one_dot(d, &p, "matmul_id_swiglu", diag);
+}
+
+static int matmul_id_swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const mm p = mm_id_of(((const kvant_op *)args)[0].args);
+    return run_pair(d, l, &p, diag);
+}
+
+static int matmul_norm_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    const kvant_op *ops = args;
+    const kvant_norm_add_rms_args *n = ops[1].args;
+    const mm first = mm_of(ops[0].args), second = mm_of(ops[2].args);
+    const int most = 16 * (d->caps.bda ? VK_WIDE_GROUP : VK_GROUP);
+    if (n->d > most)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_norm: rows of %d, wanted at most %d", n->d,
+                          most);
+    KVANT_TRY(one_dot(d, &first, "matmul_norm", diag));
+    return one_dot(d, &second, "matmul_norm", diag);
+}
+
+/* The first product is added to the residual rows, the second norms these itself; parts: as dot_more. */
+static int run_norm(vk_device *d, vk_list *l, const kvant_op *ops, int parts, kvant_diag *diag)
+{
+    const kvant_norm_add_rms_args *norm = ops[1].args;
+    const mm first = mm_of(ops[0].args);
+    mm second = mm_of(ops[2].args);
+    KVANT_TRY(run_dot(d, l, &first, 0, first.w->n_out, (dot_more){ 1, norm->x, NULL }, diag));
     second.x = norm->x;
-    return run_dot(d, l, &second, 0, b->w->n_out, (dot_more){ 1 + gate, NULL, norm }, diag);
+    return run_dot(d, l, &second, 0, second.w->n_out, (dot_more){ parts, NULL, norm }, diag);
+}
+
+static int matmul_norm_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    return run_norm(d, l, args, 1, diag);
+}
+
+static int matmul_norm_swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    return run_norm(d, l, args, 2, diag);
 }
 
 static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
@@ -390,3 +411,7 @@ static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
 const vk_op vk_op_embed = { .supports = embed_supports, .run = embed_run };
 const vk_op vk_op_matmul = { .supports = matmul_supports, .scratch = matmul_scratch, .run = matmul_run };
 const vk_op vk_op_matmul_id = { .supports = matmul_id_supports, .scratch = matmul_id_scratch, .run = matmul_id_run };
+const vk_op vk_fused_matmul_swiglu = { .supports = matmul_swiglu_supports, .run = matmul_swiglu_run };
+const vk_op vk_fused_matmul_id_swiglu = { .supports = matmul_id_swiglu_supports, .run = matmul_id_swiglu_run };
+const vk_op vk_fused_matmul_norm = { .supports = matmul_norm_supports, .run = matmul_norm_run };
+const vk_op vk_fused_matmul_norm_swiglu = { .supports = matmul_norm_supports, .run = matmul_norm_swiglu_run };

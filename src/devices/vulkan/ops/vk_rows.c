@@ -58,8 +58,9 @@ static void norm_rope_pages(const vk_device *d, vk_call *c, const kvant_cache_wr
     vk_ptr(c, q ? q->table : NULL, q ? (size_t)q->n_seqs * (size_t)q->table_stride * 4 : 0, VK_READ);
 }
 
-int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
-                 const kvant_cache_write_args *to, kvant_diag *diag)
+/* to: NULL, or then into its pages. */
+static int run_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const kvant_rope_args *r,
+                         const kvant_cache_write_args *to, kvant_diag *diag)
 {
     const kvant_kv_side none = { 0 }, *side = to ? &to->side : &none;
     vk_call c;
@@ -86,6 +87,39 @@ int vk_norm_rope(vk_device *d, vk_list *l, const kvant_norm_rms_args *a, const k
     vk_spec(&c, to != NULL);
     return vk_dispatch(d, l, &c, (uint64_t)a->n * (uint64_t)a->h, 1, 1, diag);
 }
+
+/* Queries and keys: a dispatch each, nothing to wait for in between. */
+static int norm_rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_op *ops = args;
+    KVANT_TRY(run_norm_rope(d, l, ops[0].args, ops[2].args, NULL, diag));
+    return run_norm_rope(d, l, ops[1].args, ops[3].args, NULL, diag);
+}
+
+/* Keys of f16 pages alone; values are whatever cache_write takes. */
+static int norm_rope_write_supports(vk_device *d, const void *args, kvant_diag *diag)
+{
+    enum { MOST = 512 };           /* norm_rope.comp */
+    const kvant_cache_write_args *k = ((const kvant_op *)args)[4].args;
+    (void)d;
+    if (strcmp(k->side.fmt->name, "f16") == 0 && !k->side.tail && k->d % 2 == 0 && k->d <= MOST)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: norm_rope_write: %d values of %s, wanted an even number "
+                      "up to %d of f16 without a tail", k->d, k->side.fmt->name, MOST);
+}
+
+/* Values are written beside the norms, keys by the dispatch of their rope. */
+static int norm_rope_write_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
+{
+    const kvant_op *ops = args;
+    KVANT_TRY(vk_op_cache_write.run(d, l, ops[5].args, diag));
+    KVANT_TRY(run_norm_rope(d, l, ops[0].args, ops[2].args, NULL, diag));
+    return run_norm_rope(d, l, ops[1].args, ops[3].args, ops[4].args, diag);
+}
+
+const vk_op vk_fused_norm_rope = { .name = "norm_rope", .run = norm_rope_run };
+const vk_op vk_fused_norm_rope_write = { .name = "norm_rope_write", .supports = norm_rope_write_supports,
+                                         .run = norm_rope_write_run };
 
 #define SMALL(op) const vk_op vk_op_##op = { .name = #op, .counted = 1, .run = op##_run };
 SMALL(gdn_gates)
