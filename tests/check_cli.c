@@ -618,6 +618,65 @@ static void test_devices(void)
     CHECK(strstr(out, "  cpu: "), "%s", out);
 }
 
+#define RUN(model, ...)                                                                                                \
+    "run", "-m", model, "-p", "The ship", "-n", "12", "--temp", "0", "-c", "128", "-ub", "64", __VA_ARGS__
+
+/* A model larger than its device: the text of one that is large enough, a note, and no more bytes than were given. */
+static void test_small_device(void)
+{
+    static const struct { const char *model, *memory, *note; } list[] = {
+        { EXPERTS, "1900K", "has the routed experts of " },
+        { EXPERTS, "1M", ", without routed experts: cpu " },
+        { DENSE, "1300K", "which has 1 of 3 layers: cpu " },
+    };
+    char alone[4096];
+
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        EXPECT_OK(RUN(list[i].model, "--device", "cpu"));
+        CHECK(!strstr(err, "placement"), "%s", err);
+        snprintf(alone, sizeof alone, "%s", out);
+        EXPECT_OK(RUN(list[i].model, "--device", "cpu:1", "--device-memory", list[i].memory));
+        CHECK(strcmp(out, alone) == 0 && strstr(err, list[i].note), "%s in %s: %s instead of %s: %s", list[i].model,
+              list[i].memory, out, alone, err);
+        EXPECT(4, "free on device cpu:1", RUN(list[i].model, "--device", "cpu:1", "--device-memory", list[i].memory,
+                                              "--fit", "off"));
+        EXPECT(4, "free on device cpu:1", RUN(list[i].model, "--device", "cpu:1", "--device-memory", list[i].memory,
+                                              "-ngl", "auto", "-ncmoe", "0"));
+    }
+    EXPECT(4, "free on device cpu:1", RUN(DENSE, "--device", "cpu:1", "--device-memory", "100K"));
+    EXPECT(4, "device cpu:2: ", RUN(DENSE, "-dev", "cpu:1,cpu:2", "--device-memory", "64M,100K", "--fit", "off"));
+    EXPECT_OK(RUN(DENSE, "--device", "cpu:1", "--cpu-moe"));
+    CHECK(strstr(err, "experts on the CPU: no effect: the model has none"), "%s", err);
+    EXPECT_JSON("plan", EXPERTS, "--device", "cpu:1", "--device-memory", "1900K", "-c", "128", "-ub", "64", "-ctk",
+                "f16", "--json");
+    CHECK(strstr(out, "\"fits\":true") && strstr(out, "\"device\":\"cpu\",") &&
+              json_num(out, "devices.1.total") <= 1900 * 1024 && json_num(out, "devices.1.layers") == 2 &&
+              strstr(out, "\"group\":\"routed experts\""),
+          "%s", out);
+}
+
+/* Groups of tensors are all of the file; the bound is bytes by bandwidth. */
+static void test_placement(void)
+{
+    double bytes = 0;
+    char path[64];
+
+    EXPECT_JSON("inspect", EXPERTS, "--placement", "--device", "cpu:1", "--cpu-moe", "-c", "128", "--json");
+    for (int d = 0; d < 2; d++)
+        for (int g = 0; g < 5; g++) {
+            snprintf(path, sizeof path, "devices.%d.groups.%d.bytes", d, g);
+            bytes += json_num(out, path) > 0 ? json_num(out, path) : 0;
+        }
+    const double routed = json_num(out, "devices.1.groups.0.bytes");
+    CHECK(json_num(out, "devices.1.groups.0.token_bytes") * 4 == routed, "2 of 8 experts: %s", out);
+    EXPECT_JSON("plan", EXPERTS, "-c", "128", "-ctk", "f16", "--json");
+    CHECK(bytes == json_num(out, "rows.0.weights"), "%.0f bytes in groups: %s", bytes, out);
+    EXPECT_OK("inspect", EXPERTS, "--placement", "--device", "cpu:1", "--cpu-moe", "-c", "128", "--bandwidth", "1,0.5");
+    CHECK(strstr(out, "bound: ") && strstr(out, "at 1 GB/s"), "%s", out);
+    EXPECT_OK("inspect", EXPERTS, "--placement", "-c", "128");
+    CHECK(!strstr(out, "bound: ") && strstr(out, "  cpu: 3 layers"), "%s", out);
+}
+
 static double plan_scratch(const char *model, const char *device, const char *sequences, const char *ubatch)
 {
     EXPECT_JSON("plan", model, "--device", device, "-np", sequences, "-ub", ubatch, "-c", "64", "--json");
@@ -735,6 +794,8 @@ int main(int argc, char **argv)
     test_inspect_plan();
     test_pass_tokens();
     test_devices();
+    test_small_device();
+    test_placement();
     test_quantize_verify();
     test_verify_jobs();
     char cmd[128];

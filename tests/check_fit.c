@@ -1,6 +1,8 @@
 /* check_fit: context, pool and snapshots as a function of a file's facts, of bytes that are free, and of the request
  * (kvant/fit.h): whatever the memory, what comes back fits, and asks for no more than it was told to. */
 #include "kvant/fit.h"
+
+#include <limits.h>
 #include "support/check.h"
 
 enum { PAGE = 64 };
@@ -153,6 +155,121 @@ static void test_whole(const kvant_model *m)
     CHECK(kvant_fit_whole(m, memory, &p, NULL, NULL) == KVANT_ENOSPC && p.n_ctx == train, "a given context stays");
 }
 
+/* ---- models that are larger than a GPU ---- */
+
+static kvant_engine_params placed(int64_t device, int64_t host)
+{
+    kvant_engine_params p = params("cuda", 1);
+
+    p.cpu_experts = -1;
+    p.device_memory[0] = device;
+    p.host_memory = host;
+    return p;
+}
+
+/* The parts of the GPU and of this machine. */
+static void parts(const kvant_model *m, const kvant_engine_params *p, kvant_plan_part *gpu, kvant_plan_part *host)
+{
+    kvant_plan_part part;
+
+    memset(gpu, 0, sizeof *gpu);
+    memset(host, 0, sizeof *host);
+    for (int i = 0; kvant_plan_device(m, p, i, &part, NULL) == KVANT_OK; i++)
+        *(strcmp(part.device, "cpu") == 0 ? host : gpu) = part;
+}
+
+/* Every memory of the GPU, from plenty to nothing: what comes back fits each device, experts leave before layers, fewer
+ * bytes never keep more on the GPU, and the engine that create would make is the one of the plan. */
+static void sweep_devices(const char *name, int context, int shared_room)
+{
+    kvant_model *m = open_shape(name, NULL);
+    const int layers = kvant_model_get_info(m)->n_layer, mixture = kvant_model_get_info(m)->n_expert > 0;
+    int experts = 0, gpu = layers + 1, apart = 0, cut = 0, refused = 0;
+
+    for (int64_t memory = 64 * GiB; memory > 1 << 24; memory -= memory / 7) {
+        kvant_engine_params p = placed(memory, 96 * GiB);
+        kvant_plan_part on_gpu, on_host;
+        kvant_fit_request r = request(-1, 0);
+        p.n_ctx = context;
+        const int code = shared_room ? kvant_fit_shared(m, &r, &p, NULL, NULL, NULL)
+                                     : kvant_fit_whole(m, -1, &p, NULL, NULL);
+        if (code != KVANT_OK) {
+            CHECK(code == KVANT_ENOSPC, "%s, %lld: code %d", name, (long long)memory, code);
+            refused++;
+            continue;
+        }
+        CHECK(!refused, "%s, %lld: fits again", name, (long long)memory);
+        parts(m, &p, &on_gpu, &on_host);
+        const int now = p.gpu_layers ? p.gpu_layers : layers + 1;
+        CHECK(on_gpu.plan.total <= memory && on_host.plan.total <= 96 * GiB, "%s, %lld: takes %lld", name,
+              (long long)memory, (long long)on_gpu.plan.total);
+        CHECK(p.cpu_experts >= experts && now <= gpu, "%s, %lld: %d experts after %d, %d layers after %d", name,
+              (long long)memory, p.cpu_experts, experts, now, gpu);
+        CHECK(now == layers + 1 || !mixture || p.cpu_experts == layers, "%s: layers leave before experts", name);
+        CHECK(!context || p.n_ctx == context, "%s: context %d", name, p.n_ctx);
+        CHECK(p.cpu_experts >= 0, "%s: nothing was chosen", name);
+        apart += p.cpu_experts > 0 && p.gpu_layers == 0;
+        cut += p.gpu_layers > 0;
+        experts = p.cpu_experts;
+        gpu = now;
+    }
+    CHECK(apart > (mixture ? 3 : -1) && (mixture || apart == 0) && cut > 2, "%s: %d apart, %d cut", name, apart, cut);
+    CHECK(refused > 0, "%s: never refused", name);
+    kvant_model_close(m);
+}
+
+/* A GPU is filled: an expert more does not fit, but for the sixteenth that stays free.  Too little RAM is refused. */
+static void test_filled(void)
+{
+    kvant_model *m = open_shape("qwen3moe-30b-a3b:q4_K", NULL);
+    kvant_engine_params p = placed(12 * GiB, 96 * GiB), more, small = placed(4 * GiB, 8 * GiB);
+    kvant_plan_part gpu, host;
+
+    p.n_ctx = small.n_ctx = 16384;
+    CHECK(kvant_fit_whole(m, -1, &p, NULL, NULL) == KVANT_OK && p.cpu_experts > 0 && p.gpu_layers == 0, "%d, %d",
+          p.cpu_experts, p.gpu_layers);
+    parts(m, &p, &gpu, &host);
+    CHECK(gpu.plan.total > 10 * GiB && gpu.plan.kv > 0 && host.plan.kv == 0, "the GPU has %lld",
+          (long long)gpu.plan.total);
+    more = p;
+    more.cpu_experts--;
+    parts(m, &more, &gpu, &host);
+    CHECK(gpu.plan.total > 12 * GiB - 12 * GiB / 16, "an expert more fits: %lld", (long long)gpu.plan.total);
+    CHECK(kvant_fit_whole(m, -1, &small, NULL, NULL) == KVANT_ENOSPC, "8 GiB of RAM are enough");
+    kvant_model_close(m);
+}
+
+/* Equal shares of unequal devices: their sum is enough, and still one of them is too small. */
+static void test_each_device(void)
+{
+    kvant_model *m = open_shape("qwen3-8b:q4_K", NULL);
+    kvant_engine_params p = params("cuda:0,cuda:1", 1);
+    kvant_diag diag = { "" };
+
+    p.n_ctx = 4096;
+    p.device_memory[0] = 40 * GiB;
+    p.device_memory[1] = GiB;
+    p.cpu_experts = 0;
+    CHECK(kvant_fit_whole(m, -1, &p, NULL, &diag) == KVANT_ENOSPC && strstr(diag.text, "device cuda:1: "), "%s",
+          diag.text);
+    p.split = "20,1";
+    CHECK(kvant_fit_whole(m, -1, &p, NULL, &diag) == KVANT_OK, "%s", diag.text);
+    p.split = NULL;
+    CHECK(kvant_fit_largest(m, &p, 1 << 20, 1, -1) == 0, "a context fits");
+    kvant_model_close(m);
+}
+
+/* The largest number there is, as a limit of the context. */
+static void test_largest(const kvant_model *m)
+{
+    const kvant_engine_params p = params("cpu", 1);
+
+    for (int64_t memory = GiB; memory < 4096 * GiB; memory *= 16)
+        CHECK(kvant_fit_largest(m, &p, INT_MAX, 1, memory) == kvant_fit_largest(m, &p, 1 << 24, 1, memory),
+              "%lld bytes: %d of any, %d of 16 M tokens", (long long)memory,
+              kvant_fit_largest(m, &p, INT_MAX, 1, memory), kvant_fit_largest(m, &p, 1 << 24, 1, memory));
+}
+
 int main(void)
 {
     static const char *const files[] = { "tests/golden/tiny/llama.gguf", "tests/golden/tiny/qwen35.gguf",
@@ -171,6 +288,14 @@ int main(void)
     kvant_model *large = open_shape("qwen3-8b:q4_K", NULL);
     sweep(large, "cuda", 16, 0);
     test_whole(large);
+    test_largest(large);
     kvant_model_close(large);
+    for (int shared_room = 0; shared_room < 2; shared_room++) {
+        sweep_devices("qwen3moe-30b-a3b:q4_K", 8192, shared_room);
+        sweep_devices("qwen35moe-35b-a3b:q4_K", 0, shared_room);
+        sweep_devices("qwen3-8b:q4_K", 4096, shared_room);
+    }
+    test_filled();
+    test_each_device();
     return check_end("check_fit");
 }

@@ -134,10 +134,12 @@ def limits():
                                     (2, "wanted KiB, 1 to", "opencl", {"KVANT_CL_MAX_ALLOC": "much"}),
                                     (5, "numbered from 0", "opencl:77", {}),
                                     (5, "no OpenCL device on this machine", "opencl", {"OCL_ICD_VENDORS": "/nowhere"})):
-        rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", **env)
+        rc, text = generate(where, DEMO, "-ub", "64", "-c", "4096", "--fit", "off", **env)
         check(rc == code and words in text and text.count("\n") == 1, f"{where} {env}: exit {rc}: {text}")
     rc, text = run("run", "--device", "opencl", "-m", DEMO, "-p", "x", "-n", "1", KVANT_MEMORY="60M")
     check(rc == 0 and "tokens, what fits in memory (training context 32768)" in text, f"a context that fits: exit {rc}: {text}")
+    want, got = generate("cpu", DEMO, "-ub", "64", "-c", "256"), generate("opencl", DEMO, "-ub", "64", "-c", "256", "--device-memory", "16M", "-lv", "2")
+    check(got[0] == 0 and "placement: the model is larger" in got[1] and want[1] in got[1], f"a model larger than the device: {got}")
     if built(BUILD):
         warm_up()
 

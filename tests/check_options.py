@@ -23,7 +23,7 @@ POPULAR = [
     ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("R", "--context-shift", "larger -c"),
     ("N", "--embeddings"), ("N", "--embedding"), ("A", "--pooling mean"), ("A", "--pooling last"), ("A", "--pooling cls"), ("R", "--pooling most", "wanted one of none|mean|cls|last|rank"), ("A", "--no-webui"),
     ("A", "--no-ui"), ("N", "--webui"), ("N", "--cache-prompt"), ("A", "--no-cache-prompt"), ("N", "--cache-reuse 256"),
-    ("N", "--cache-ram 0"), ("N", "-cram 4096"), ("N", "-ctxcp 8"), ("N", "--no-repack"), ("N", "-fit on"), ("N", "--fit off"),
+    ("N", "--cache-ram 0"), ("N", "-cram 4096"), ("N", "-ctxcp 8"), ("N", "--no-repack"), ("A", "-fit on"), ("A", "--fit off"), ("R", "--fit maybe", "on|off"), ("R", "--device-memory 1G,2G", "2 sizes for 1 devices"), ("R", "--device-memory much", "wanted sizes"),
     ("N", "-fitt 1024"), ("A", "--log-file LOG"), ("A", "--log-timestamps"), ("N", "--no-log-timestamps"), ("A", "--log-colors off"),
     ("N", "--log-prefix"), ("A", "--no-log-prefix"), ("A", "--log-disable"), ("A", "--log-verbosity 1"), ("A", "-lv 4"), ("A", "-v"),
     ("A", "--verbose"), ("A", "--timeout 600"), ("A", "-to 600"), ("N", "--threads-http 4"), ("N", "--prio 2"), ("N", "--poll 50"),

@@ -399,6 +399,13 @@ static void check_refusals(void)
     check_refused(m, "cpu,,cpu", NULL, 0, KVANT_EINVAL, "wanted a name");
     check_refused(m, "cpu,gone", NULL, 0, KVANT_EDEVICE, "unknown");
     check_refused(m, "cpu", NULL, -1, KVANT_EINVAL, "GPU layers");
+    kvant_engine_params small = params("cpu:1,cpu:2", NULL, "f16");
+    small.device_memory[1] = 1 << 16;
+    check_not_made(m, &small, KVANT_ENOSPC, "device cpu:2: ");
+    small = params("cpu:1", NULL, "f16");
+    small.gpu_layers = 1;
+    small.host_memory = 1 << 16;
+    check_not_made(m, &small, KVANT_ENOSPC, "device cpu: ");
     kvant_model_close(m);
 }
 

@@ -165,6 +165,8 @@ void kvant_text_free(char *text);
 
 /* ---- engine ---- */
 
+enum { KVANT_MOST_DEVICES = 16 };
+
 typedef struct kvant_engine_params {
     size_t size;                   /* of this struct: kvant_engine_params_init writes it */
     const char *device;            /* "cpu", "cuda:0"; NULL: cpu; several: see split */
@@ -201,8 +203,10 @@ typedef struct kvant_engine_params {
     /* Routed experts apart from the rest of their layers.  cpu_experts: those of so many of the first layers are on the
      * CPU.  tensors: rules "PATTERN=DEVICE,..." before that one, extended regular expressions over the file's names of
      * tensors, the first that matches counts; they may move routed experts alone, all of a layer; read at create. */
-    int cpu_experts;
+    int cpu_experts;               /* -1: kvant_fit_* choose it, and gpu_layers where that is 0 */
     const char *tensors;
+    /* Bytes that the engine may have of each device, in order, and of this machine's memory beside them; 0: any. */
+    int64_t device_memory[KVANT_MOST_DEVICES], host_memory;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
@@ -226,6 +230,15 @@ int kvant_plan_make(const kvant_model *m, const kvant_engine_params *p, kvant_pl
 typedef struct kvant_plan_part { char device[40]; int layers; kvant_plan plan; } kvant_plan_part;
 int kvant_plan_device(const kvant_model *m, const kvant_engine_params *p, int i, kvant_plan_part *out,
                       kvant_diag *diag);
+/* Group i of tensors ("attention", "routed experts") on a device, in the order of devices: its bytes, and those that a
+ * decoded token reads of it.  KVANT_EINVAL: there is no group i, or as above. */
+typedef struct kvant_plan_group {
+    char device[40], group[24];
+    int tensors, place;            /* place: its number in kvant_plan_device */
+    int64_t bytes, token_bytes;
+} kvant_plan_group;
+int kvant_plan_group_at(const kvant_model *m, const kvant_engine_params *p, int i, kvant_plan_group *out,
+                        kvant_diag *diag);
 
 /* Loads the weights and takes all memory of the plan; KVANT_ENOSPC (more than this machine has free, by part),
  * KVANT_ENOMEM, KVANT_EINVAL (a parameter), KVANT_EUNSUPPORTED (an op or format the device lacks, listed),

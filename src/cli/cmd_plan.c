@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "base/mem.h"
+#include "cli/place/place_show.h"
 #include "cli/serve_room.h"
 #include "cli/term.h"
 #include "kvant/format.h"
@@ -14,12 +15,12 @@ typedef struct planner {
     kvant_engine_params p;
     kv_pair *pairs;
     int n_pairs;
-    int64_t ctx[MAX_LIST], memory;
+    int64_t ctx[MAX_LIST], memory, most; /* what is shown; a limit of the plan beside those of p, -1: none */
     int n_ctx, json, n_shown, name_width;
     jsonw w;
 } planner;
 
-static void row_json(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest)
+static void row_json(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int fits)
 {
     jsonw_object(&l->w);
     jsonw_kstr(&l->w, "type_k", pair->k);
@@ -34,7 +35,7 @@ static void row_json(planner *l, const kv_pair *pair, const kvant_plan *plan, in
     jsonw_kint(&l->w, "scratch", plan->scratch);
     jsonw_kint(&l->w, "total", plan->total);
     jsonw_kint(&l->w, "kv_bytes_per_token", plan->kv_bytes_per_token);
-    jsonw_kbool(&l->w, "fits", l->memory < 0 || plan->total <= l->memory);
+    jsonw_kbool(&l->w, "fits", fits);
     jsonw_kint(&l->w, "largest_context", largest);
     jsonw_end(&l->w);
 }
@@ -50,7 +51,8 @@ static const char *pair_name(const kv_pair *p, char *buf, size_t cap)
 
 /* Columns are as wide as their widest text may be, and the line ends before column 80 unless both sides of a pair have
  * long names: a terminal never wraps it. */
-static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit)
+static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit,
+                     int fits)
 {
     char name[64], kv[32], tail[32], total[32], most[32];
 
@@ -60,7 +62,7 @@ static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, in
     snprintf(most, sizeof most, largest < 0 ? "?" : refit ? "%d+" : "%d", largest);
     printf("%-*s %8d %11s %11s %11s %5s %8" PRId64 " %9s\n", l->name_width, pair_name(pair, name, sizeof name),
            plan->n_ctx, human_bytes(plan->kv + plan->window, kv, sizeof kv), human_bytes(plan->tail, tail, sizeof tail),
-           human_bytes(plan->total, total, sizeof total), l->memory < 0 ? "?" : plan->total <= l->memory ? "yes" : "no",
+           human_bytes(plan->total, total, sizeof total), l->memory < 0 ? "?" : fits ? "yes" : "no",
            plan->kv_bytes_per_token, most);
 }
 
@@ -73,15 +75,18 @@ static int show_pair(planner *l, const kv_pair *pair, kvant_diag *diag)
 
     p.type_k = pair->k;
     p.type_v = pair->v;
-    largest = l->memory < 0 ? -1 : kvant_fit_largest(l->m, &p, most, p.max_seqs, l->memory);
+    largest = l->memory < 0 ? -1 : kvant_fit_largest(l->m, &p, most, p.max_seqs, l->most);
     for (int i = 0; i < l->n_ctx; i++) {
+        kvant_engine_params placed = p;
         kvant_plan plan;
-        p.n_ctx = (int)l->ctx[i];
-        KVANT_TRY(kvant_plan_make(l->m, &p, &plan, diag));
+        placed.n_ctx = p.n_ctx = (int)l->ctx[i];
+        const int fits = kvant_fit_whole(l->m, l->most, &placed, &plan, NULL) == KVANT_OK;
+        if (!fits)
+            KVANT_TRY(kvant_plan_make(l->m, &p, &plan, diag));
         if (l->json)
-            row_json(l, pair, &plan, largest);
+            row_json(l, pair, &plan, largest, fits);
         else
-            row_text(l, pair, &plan, largest, largest >= most);
+            row_text(l, pair, &plan, largest, largest >= most, fits);
     }
     return KVANT_OK;
 }
@@ -122,14 +127,14 @@ static int default_engine(const planner *l, int serve, kvant_engine_params *p, k
     const int asked = opt_given(l->o, OPT_PARALLEL);
     kvant_fit_request r = kvant_fit_request_defaults();
 
-    r.memory = l->memory;
+    r.memory = l->most;
     r.slots_asked = asked;
     *p = l->p;
     p->type_k = opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTK_LIST) ? l->pairs[0].k : "f16";
     p->type_v = opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTV_LIST) ? l->pairs[0].v : "f16";
     if (!serve) {
         p->max_seqs = 1;
-        return kvant_fit_whole(l->m, l->memory, p, plan, NULL);
+        return kvant_fit_whole(l->m, l->most, p, plan, NULL);
     }
     serve_slots(p, asked ? p->max_seqs : 0);
     return kvant_fit_shared(l->m, &r, p, plan, NULL, NULL);
@@ -165,24 +170,6 @@ static void default_text(int serve, int code, const kvant_engine_params *p, cons
                human_bytes(plan->total, total, sizeof total), plan->max_seqs, plan->n_ctx, (long long)p->pool_tokens);
 }
 
-/* The devices that the layers are over, with their parts of what `kvant run` takes. */
-static void show_devices(planner *l, const kvant_engine_params *p)
-{
-    kvant_plan_part part;
-    char size[32];
-
-    for (int i = 0; kvant_plan_device(l->m, p, i, &part, NULL) == KVANT_OK; i++)
-        if (l->json) {
-            jsonw_object(&l->w);
-            jsonw_kstr(&l->w, "device", part.device);
-            jsonw_kint(&l->w, "layers", part.layers);
-            jsonw_kint(&l->w, "total", part.plan.total);
-            jsonw_end(&l->w);
-        } else {
-            printf("  %s: %d layers, %s\n", part.device, part.layers, human_bytes(part.plan.total, size, sizeof size));
-        }
-}
-
 static void show_defaults(planner *l)
 {
     for (int serve = 0; serve < 2; serve++) {
@@ -193,14 +180,8 @@ static void show_defaults(planner *l)
             default_json(l, serve, code, &p, &plan);
         else
             default_text(serve, code, &p, &plan);
-        if (!serve && !l->json && code == KVANT_OK && (l->p.gpu_layers > 0 || several_devices(l->o)))
-            show_devices(l, &p);
-        if (!serve && l->json && code == KVANT_OK) {
-            jsonw_key(&l->w, "devices");
-            jsonw_array(&l->w);
-            show_devices(l, &p);
-            jsonw_end(&l->w);
-        }
+        if (!serve && code == KVANT_OK)
+            place_show(l->o, l->m, &p, l->json ? &l->w : NULL, 0);
     }
 }
 
@@ -270,13 +251,44 @@ static void head_rest(planner *l, const range *r)
     }
 }
 
+static int named_devices(const opts *o)
+{
+    int n = 1;
+
+    for (const char *s = opt_str(o, OPT_DEVICE); s && (s = strchr(s, ',')); s++)
+        n++;
+    return n;
+}
+
+/* --memory is that of the one device, beside which this machine has its own, or of everything together. */
+static void find_memory(planner *l)
+{
+    const int64_t given = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : -1;
+    const int together = given >= 0 && (device_is_host(l->p.device) || several_devices(l->o));
+
+    l->most = together ? given : -1;
+    l->memory = given;
+    if (together)
+        l->p.cpu_experts = l->p.cpu_experts < 0 ? 0 : l->p.cpu_experts;
+    else if (given >= 0)
+        l->p.device_memory[0] = given;
+    if (given < 0)
+        engine_memory(&l->p);
+    else
+        l->p.host_memory = together ? 0 : device_memory(NULL);
+    for (int i = 0; given < 0 && i < named_devices(l->o); i++) {
+        const int64_t bytes = l->p.device_memory[i];
+        l->memory = bytes <= 0 || (i && l->memory < 0) ? -1 : bytes + (i ? l->memory : 0);
+    }
+}
+
 static int plan_all(planner *l, kvant_diag *diag)
 {
     range r;
 
     params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
-    l->memory = opt_given(l->o, OPT_MEMORY) ? opt_int(l->o, OPT_MEMORY) : engine_memory(&l->p);
+    find_memory(l);
     KVANT_TRY(open_model(l->o, &l->m, diag));
     KVANT_TRY(read_contexts(l, diag));
     l->pairs = kvant_calloc(MAX_PAIRS, sizeof *l->pairs);

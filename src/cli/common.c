@@ -153,7 +153,7 @@ void params_from_opts(const opts *o, kvant_engine_params *p)
     p->device = opt_str(o, OPT_DEVICE);
     p->gpu_layers = gpu_layers_of(o);
     p->split = has(o, OPT_TENSOR_SPLIT) && several_devices(o) ? opt_str(o, OPT_TENSOR_SPLIT) : NULL;
-    experts_from_opts(o, p);
+    placement_from_opts(o, p);
     p->compute = opt_is(o, OPT_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
     p->type_layers = opt_str(o, OPT_CTL);
     p->state_type = opt_is(o, OPT_STATE_TYPE, "bf16") ? "bf16" : "f32";

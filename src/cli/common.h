@@ -20,8 +20,8 @@ int choose_device(opts *o, kvant_diag *diag);
 /* Options that lay a model out over devices: a note where nothing is missed, else an error.  After choose_device. */
 int placement_check(const opts *o, kvant_diag *diag);
 int several_devices(const opts *o); /* --device names more than one */
-/* -ot, --cpu-moe and --n-cpu-moe, where they have an effect. */
-void experts_from_opts(const opts *o, kvant_engine_params *p);
+/* -ot, --cpu-moe, --n-cpu-moe, --fit and --device-memory, where they have an effect. */
+void placement_from_opts(const opts *o, kvant_engine_params *p);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
@@ -39,8 +39,10 @@ int threads_of(int64_t given);
 int memory_limit_check(kvant_diag *diag); /* KVANT_EINVAL: KVANT_MEMORY is no size */
 /* kvant_fit_memory, at most KVANT_MEMORY. */
 int64_t device_memory(const char *device);
-/* The memory of the devices of an engine together. */
-int64_t engine_memory(const kvant_engine_params *p);
+/* Memory of each device and of this machine, at most what p and KVANT_MEMORY say. */
+void engine_memory(kvant_engine_params *p);
+/* Says where layers and experts are, where that was chosen (kvant/fit.h), or that there are no experts to move. */
+void tell_placement(const kvant_model *m, const kvant_engine_params *p, int chosen);
 /* Says that a context is shorter than the model's where none was given (0), or longer. */
 void tell_context(const kvant_model *m, int given, int n_ctx);
 /* Makes an engine that fits; p->n_ctx 0: the training context, or the largest that fits (a note says so). */

@@ -1,5 +1,6 @@
 /* memory.c: what an engine of a command may take of this machine's memory, or of a device's (rules: kvant/fit.h). */
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/common.h"
@@ -29,11 +30,47 @@ int64_t device_memory(const char *device)
     return kvant_fit_memory(device, memory_limit());
 }
 
-int64_t engine_memory(const kvant_engine_params *p)
+static void at_most(int64_t *limit, int64_t bytes)
 {
-    const int64_t devices = device_memory(p->device), cpu = p->gpu_layers > 0 ? device_memory(NULL) : 0;
+    if (bytes >= 0 && (*limit <= 0 || bytes < *limit))
+        *limit = bytes;
+}
 
-    return devices < 0 || cpu < 0 ? -1 : devices + cpu;
+void engine_memory(kvant_engine_params *p)
+{
+    const char *s = p->device ? p->device : "cpu";
+    char name[64];
+
+    for (int i = 0; i < KVANT_MOST_DEVICES && *s; i++) {
+        const size_t n = strcspn(s, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, s);
+        at_most(&p->device_memory[i], device_memory(name));
+        s += n + (s[n] == ',');
+    }
+    at_most(&p->host_memory, device_memory(NULL));
+}
+
+void tell_placement(const kvant_model *m, const kvant_engine_params *p, int chosen)
+{
+    const int layers = kvant_model_get_info(m)->n_layer + 1;
+    const int experts = p->cpu_experts < layers - 1 ? p->cpu_experts : layers - 1;
+    kvant_plan_part part;
+    char text[400], size[32];
+    size_t used = 0;
+
+    if (p->cpu_experts > 0 && kvant_model_get_info(m)->n_expert == 0)
+        log_msg(LOG_INFO, "experts on the CPU: no effect: the model has none");
+    if (!chosen || (p->cpu_experts <= 0 && p->gpu_layers == 0))
+        return;
+    for (int i = 0; used < sizeof text - 100 && kvant_plan_device(m, p, i, &part, NULL) == KVANT_OK; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.40s %s", i ? ", " : "", part.device,
+                                 human_bytes(part.plan.total, size, sizeof size));
+    if (p->gpu_layers > 0)
+        log_msg(LOG_INFO, "placement: the model is larger than the device, which has %d of %d layers%s: %s", p->gpu_layers,
+                layers, experts > 0 ? ", without routed experts" : "", text);
+    else
+        log_msg(LOG_INFO, "placement: the model is larger than the device; the CPU has the routed experts of %d of %d "
+                "layers: %s", experts, layers - 1, text);
 }
 
 void tell_context(const kvant_model *m, int given, int n_ctx)
@@ -84,9 +121,11 @@ static int loading_interrupted(void *user)
 
 int open_engine(kvant_model *m, kvant_engine_params *p, kvant_engine **e, kvant_diag *diag)
 {
-    const int given = p->n_ctx;
+    const int given = p->n_ctx, chosen = p->cpu_experts < 0;
 
-    KVANT_TRY(kvant_fit_whole(m, engine_memory(p), p, NULL, diag));
+    engine_memory(p);
+    KVANT_TRY(kvant_fit_whole(m, -1, p, NULL, diag));
+    tell_placement(m, p, chosen);
     tell_context(m, given, p->n_ctx);
     return create_engine(m, p, loading_interrupted, NULL, e, diag);
 }

@@ -13,12 +13,12 @@ void serve_slots(kvant_engine_params *p, int64_t given)
 }
 
 /* A model of a router has one of --models-max parts of the router's memory. */
-static kvant_fit_request request_of(const opts *o, const kvant_engine_params *p, int64_t router)
+static kvant_fit_request request_of(const opts *o, int64_t router)
 {
     const int64_t models = opt_int(o, OPT_MODELS_MAX);
     kvant_fit_request r = kvant_fit_request_defaults();
 
-    r.memory = router > 0 ? router : engine_memory(p);
+    r.memory = router > 0 ? router : -1;
     r.share = router > 0 ? router / (models ? models : AUTO_MODELS) : 0;
     r.pool_bytes = opt_given(o, OPT_POOL) ? opt_int(o, OPT_POOL) : 0;
     r.snapshots = opt_flag(o, OPT_NO_PREFIX_CACHE) ? 0 : (int)opt_int(o, OPT_SNAPSHOTS);
@@ -29,13 +29,15 @@ static kvant_fit_request request_of(const opts *o, const kvant_engine_params *p,
 int serve_room(const opts *o, const kvant_model *m, kvant_engine_params *p, int64_t router, int64_t *bytes,
                kvant_diag *diag)
 {
-    const kvant_fit_request r = request_of(o, p, router);
-    const int given = p->n_ctx;
+    const kvant_fit_request r = request_of(o, router);
+    const int given = p->n_ctx, chosen = p->cpu_experts < 0;
     kvant_plan plan;
     int64_t most;
     char pool[32], total[32];
 
+    engine_memory(p);
     KVANT_TRY(kvant_fit_shared(m, &r, p, &plan, &most, diag));
+    tell_placement(m, p, chosen);
     tell_context(m, given || r.pool_bytes ? p->n_ctx : 0, p->n_ctx);
     if (!r.pool_bytes && most > 0)
         log_msg(LOG_INFO, "pool: %s of the %s that are free for it; --kv-pool-size %lldM takes all",

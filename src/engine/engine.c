@@ -292,9 +292,10 @@ static int create_all(kvant_engine *e, kvant_diag *diag)
     const kvant_device_config cfg = { .threads = e->p.threads };
 
     KVANT_TRY(engine_split_make(e->m, &e->p, &e->split, diag));
-    e->p.split = e->p.tensors = NULL;  /* the caller's strings: not kept */
     e->parted = memcmp(e->split.of, e->split.experts, sizeof e->split.experts) != 0;
+    KVANT_TRY(engine_check_room(e->m, &e->p, 0, diag));
     KVANT_TRY(check_memory(e, diag));
+    e->p.split = e->p.tensors = NULL;  /* the caller's strings: not kept */
     for (int i = 0; i < e->split.n; i++)
         KVANT_TRY(device_open(e->split.name[i], &cfg, &e->place[i].dev, diag));
     KVANT_TRY(create_cache(e, diag));

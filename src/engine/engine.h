@@ -40,6 +40,7 @@ typedef struct hidden_sink {
 typedef struct engine_split {
     int n;
     char name[KV_MOST_PLACES][40];
+    int device[KV_MOST_PLACES];                /* its number in the list of devices; -1: it is not there */
     unsigned char of[MODEL_MAX_LAYERS + 1];    /* place of each layer, and of the head */
     unsigned char experts[MODEL_MAX_LAYERS];   /* place of each layer's routed experts */
 } engine_split;
@@ -136,6 +137,14 @@ int engine_is_expert(const gguf_tensor *t, int *l);
 
 /* ---- place/place_experts.c: which device has the routed experts of a layer ---- */
 int engine_split_experts(const kvant_model *m, const kvant_engine_params *p, engine_split *s, kvant_diag *diag);
+
+/* ---- place/place_room.c: memory of places ---- */
+/* 1: it is this machine's CPU beside the devices that were named. */
+int engine_place_is_host(const engine_split *s, int place);
+/* Bytes that the parameters give to a place; 0: any. */
+int64_t engine_place_memory(const kvant_engine_params *p, const engine_split *s, int place);
+/* KVANT_ENOSPC: a device's part is larger than what the parameters say it has; spare 1: than 15/16 of it. */
+int engine_check_room(const kvant_model *m, const kvant_engine_params *p, int spare, kvant_diag *diag);
 
 /* ---- place/place_run.c: a program over places ---- */
 /* Most crossings of a program; 0: there is one place. */

@@ -2,6 +2,8 @@
  * of a step. */
 #include <string.h>
 #include "base/cpu.h"
+#include "cli/place/place_show.h"
+#include "kvant/fit.h"
 #include "cli/inspect/inspect.h"
 #include "cli/overrides.h"
 #include "cli/term.h"
@@ -141,6 +143,25 @@ static int show_program(inspect *s, kvant_diag *diag)
     return code;
 }
 
+/* ---- placement ---- */
+
+static int show_placement(inspect *s, kvant_diag *diag)
+{
+    kvant_engine_params p;
+    kvant_model *m = NULL;
+
+    params_from_opts(s->o, &p);
+    KVANT_TRY(open_model(s->o, &m, diag));
+    engine_memory(&p);
+    const int code = kvant_fit_whole(m, -1, &p, NULL, diag);
+    if (code == KVANT_OK && !s->json)
+        printf("Placement, context of %d tokens\n", p.n_ctx);
+    if (code == KVANT_OK)
+        place_show(s->o, m, &p, s->json ? &s->w : NULL, 1);
+    kvant_model_close(m);
+    return code;
+}
+
 /* ---- the command ---- */
 
 /* The keys are shown as a model is made of them. */
@@ -158,7 +179,8 @@ static int override_keys(inspect *s, kvant_diag *diag)
 static int show_all(inspect *s, kvant_diag *diag)
 {
     const opts *o = s->o;
-    int file = opt_flag(o, OPT_KEYS) || opt_flag(o, OPT_TENSORS) || opt_flag(o, OPT_TYPES) || opt_flag(o, OPT_PROGRAM);
+    int file = opt_flag(o, OPT_KEYS) || opt_flag(o, OPT_TENSORS) || opt_flag(o, OPT_TYPES) ||
+               opt_flag(o, OPT_PROGRAM) || opt_flag(o, OPT_PLACEMENT);
     int other = opt_flag(o, OPT_FORMATS) || opt_flag(o, OPT_DEVICES);
 
     if (file || !other || o->n_pos || opt_given(o, OPT_MODEL)) {
@@ -184,6 +206,8 @@ static int show_all(inspect *s, kvant_diag *diag)
         show_devices(s);
     if (opt_flag(o, OPT_PROGRAM))
         KVANT_TRY(show_program(s, diag));
+    if (opt_flag(o, OPT_PLACEMENT))
+        KVANT_TRY(show_placement(s, diag));
     if (!s->json)
         return KVANT_OK;
     jsonw_end(&s->w);

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include "base/abi/sized.h"
 #include "base/error.h"
+#include "engine/engine.h"
 #include "engine/fit/fit_device.h"
+#include "engine/fit/fit_place.h"
 #include "kvant/format.h"
 
 enum { AUTO_SNAPSHOTS = 32, AUTO_WINDOW_SNAPSHOTS = 4, FEW_SNAPSHOTS = 4 };
@@ -43,17 +45,10 @@ static int train_of(const kvant_model *m)
     return kvant_model_get_info(m)->n_ctx_train;
 }
 
-static int fits(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
-{
-    kvant_plan plan;
-
-    return memory < 0 || (kvant_plan_make(m, p, &plan, NULL) == KVANT_OK && plan.total <= memory);
-}
-
 /* Whose memory it is, as an end of "N MiB are". */
 static const char *place(const kvant_engine_params *p, char *buf, size_t cap)
 {
-    if (device_is_cpu(p->device))
+    if (device_is_host(p->device))
         return "available";
     snprintf(buf, cap, "free on device %.40s (--device cpu: this machine's memory)", p->device);
     return buf;
@@ -61,21 +56,31 @@ static const char *place(const kvant_engine_params *p, char *buf, size_t cap)
 
 /* ---- the context ---- */
 
+/* The plan fits; where nobody says who has layers and experts, in some placement. */
+static int fits_placed(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
+{
+    kvant_engine_params q = *p;
+
+    if (q.cpu_experts >= 0)
+        return fit_fits(m, p, memory);
+    return fit_place(m, &q, NULL) == KVANT_OK && fit_fits(m, &q, fit_memory(m, &q, memory));
+}
+
 static int largest(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory)
 {
-    int lo = 0, hi = (max + KVANT_PAGE - 1) / KVANT_PAGE;
+    int64_t lo = 0, hi = ((int64_t)max + KVANT_PAGE - 1) / KVANT_PAGE;
 
     while (lo < hi) {
         kvant_engine_params q = *p;
-        const int mid = lo + (hi - lo + 1) / 2;
-        q.n_ctx = min_int(mid * KVANT_PAGE, max);
-        q.pool_tokens = (int64_t)whole * mid * KVANT_PAGE;
-        if (fits(m, &q, memory))
+        const int64_t mid = lo + (hi - lo + 1) / 2;
+        q.n_ctx = mid * KVANT_PAGE < max ? (int)(mid * KVANT_PAGE) : max;
+        q.pool_tokens = whole * mid * KVANT_PAGE;
+        if (fits_placed(m, &q, memory))
             lo = mid;
         else
             hi = mid - 1;
     }
-    return min_int(lo * KVANT_PAGE, max);
+    return lo * KVANT_PAGE < max ? (int)(lo * KVANT_PAGE) : max;
 }
 
 int kvant_fit_largest(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory)
@@ -85,9 +90,10 @@ int kvant_fit_largest(const kvant_model *m, const kvant_engine_params *p, int ma
     return take(p, &own, NULL) == KVANT_OK ? largest(m, &own, max, whole, memory) : 0;
 }
 
-/* p->n_ctx: the training context, or less: at most max, and what fits beside room for `whole` such sequences. */
+/* p->n_ctx: the training context, or less: at most max, and what fits in `less` of the memory beside room for `whole`
+ * such sequences. */
 static int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int whole, int64_t memory,
-                          kvant_diag *diag)
+                          int64_t less, kvant_diag *diag)
 {
     const int most = min_int(max, train_of(m));
     kvant_engine_params one_page = *p;
@@ -96,7 +102,7 @@ static int choose_context(const kvant_model *m, kvant_engine_params *p, int max,
 
     one_page.n_ctx = min_int(train_of(m), KVANT_PAGE);
     KVANT_TRY(kvant_plan_make(m, &one_page, &plan, diag)); /* what is wrong for other reasons than memory */
-    p->n_ctx = memory < 0 ? most : largest(m, p, most, whole, memory - memory / 16);
+    p->n_ctx = memory < 0 ? most : largest(m, p, most, whole, less);
     if (p->n_ctx >= min_int(KVANT_PAGE, most))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_ENOSPC, "model: does not fit in the %lld MiB that are %s, with any context",
@@ -118,7 +124,17 @@ static int check_plan(const kvant_model *m, const kvant_engine_params *p, int64_
                           (long long)(plan.total >> 20), (long long)(memory >> 20), place(p, buf, sizeof buf));
     if (out)
         *out = plan;
-    return KVANT_OK;
+    return engine_check_room(m, p, 0, diag);
+}
+
+/* The placement that was chosen; the caller's struct may be one of before there were such. */
+static void give(kvant_engine_params *p, const kvant_engine_params *own)
+{
+    p->n_ctx = own->n_ctx;
+    if (p->size >= sizeof *p) {
+        p->gpu_layers = own->gpu_layers;
+        p->cpu_experts = own->cpu_experts;
+    }
 }
 
 int kvant_fit_whole(const kvant_model *m, int64_t memory, kvant_engine_params *p, kvant_plan *plan, kvant_diag *diag)
@@ -126,10 +142,14 @@ int kvant_fit_whole(const kvant_model *m, int64_t memory, kvant_engine_params *p
     kvant_engine_params own;
 
     KVANT_TRY(take(p, &own, diag));
+    KVANT_TRY(fit_place(m, &own, diag));
+    memory = fit_memory(m, &own, memory);
     if (own.n_ctx == 0)
-        KVANT_TRY(choose_context(m, &own, INT_MAX, own.max_seqs > 1 ? own.max_seqs : 1, memory, diag));
-    p->n_ctx = own.n_ctx;
-    return check_plan(m, &own, memory, plan, diag);
+        KVANT_TRY(choose_context(m, &own, INT_MAX, own.max_seqs > 1 ? own.max_seqs : 1, memory,
+                                 fit_less(&own, memory), diag));
+    KVANT_TRY(check_plan(m, &own, memory, plan, diag));
+    give(p, &own);
+    return KVANT_OK;
 }
 
 /* ---- room that sequences share ---- */
@@ -148,7 +168,7 @@ static int room_of(const kvant_model *m, const kvant_fit_request *r, const kvant
         return KVANT_OK;
     one_page.n_ctx = min_int(train_of(m), KVANT_PAGE);
     KVANT_TRY(kvant_plan_make(m, &one_page, &plan, diag));
-    out->most -= device_is_cpu(p->device) ? 0 : r->memory / 16;
+    out->most = device_is_cpu(p->device) ? out->most : fit_less(p, r->memory);
     out->share = plan.weights < out->most ? plan.weights + (out->most - plan.weights) / 2 : out->most;
     return KVANT_OK;
 }
@@ -169,7 +189,7 @@ static void choose_snapshots(const kvant_model *m, int given, kvant_engine_param
     one.snapshots = given < 0 ? auto_snapshots(kvant_model_get_info(m), p) : given;
     one.n_ctx = p->n_ctx ? p->n_ctx : min_int(train_of(m), KVANT_FIT_TOKENS);
     one.pool_tokens = whole_pages(one.n_ctx);
-    while (given < 0 && one.snapshots > 0 && !fits(m, &one, one.snapshots > FEW_SNAPSHOTS ? r->share : r->most))
+    while (given < 0 && one.snapshots > 0 && !fit_fits(m, &one, one.snapshots > FEW_SNAPSHOTS ? r->share : r->most))
         one.snapshots /= 2;
     p->snapshots = one.snapshots;
 }
@@ -199,11 +219,11 @@ static int pool_of_bytes(const kvant_model *m, int64_t bytes, kvant_engine_param
  * KVANT_FIT_TOKENS. */
 static int one_sequence(const kvant_model *m, kvant_engine_params *p, const room *r, kvant_diag *diag)
 {
-    const int least = min_int(train_of(m), KVANT_FIT_TOKENS);
+    const int least = min_int(train_of(m), KVANT_FIT_TOKENS), cpu = device_is_cpu(p->device);
 
-    if (r->share >= 0 && largest(m, p, least, 1, r->share - r->share / 16) < least)
-        return choose_context(m, p, least, 1, r->most, diag);
-    return choose_context(m, p, INT_MAX, 1, r->share, diag);
+    if (r->share >= 0 && largest(m, p, least, 1, fit_less(p, r->share)) < least)
+        return choose_context(m, p, least, 1, r->most, cpu ? fit_less(p, r->most) : r->most, diag);
+    return choose_context(m, p, INT_MAX, 1, r->share, fit_less(p, r->share), diag);
 }
 
 /* Pages for what the sequences want, or what the share holds; at least one sequence. */
@@ -213,13 +233,12 @@ static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_
                   other = slots_asked ? one : whole_pages(min_int(p->n_ctx, KVANT_FIT_TOKENS));
 
     p->pool_tokens = one + (p->max_seqs - 1) * other;
-    while (p->pool_tokens > one && !fits(m, p, share))
+    while (p->pool_tokens > one && !fit_fits(m, p, share))
         p->pool_tokens = p->pool_tokens / 2 > one ? p->pool_tokens / 2 / KVANT_PAGE * KVANT_PAGE : one;
 }
 
 static int shared(const kvant_model *m, const kvant_fit_request *r, kvant_engine_params *p, room *has, kvant_diag *diag)
 {
-    p->max_seqs = p->max_seqs ? p->max_seqs : 1;
     KVANT_TRY(room_of(m, r, p, has, diag));
     choose_snapshots(m, r->snapshots, p, has);
     if (r->pool_bytes > 0)
@@ -227,6 +246,22 @@ static int shared(const kvant_model *m, const kvant_fit_request *r, kvant_engine
     if (p->n_ctx == 0)
         KVANT_TRY(one_sequence(m, p, has, diag));
     choose_pool(m, p, r->slots_asked, has->share);
+    return KVANT_OK;
+}
+
+/* Sequences that were asked for, or bytes of a pool, come before experts on the device. */
+static int place_shared(const kvant_model *m, kvant_fit_request *r, kvant_engine_params *p, kvant_diag *diag)
+{
+    kvant_engine_params q = *p;
+
+    if (r->slots_asked && p->n_ctx)
+        q.pool_tokens = whole_pages(p->n_ctx) * p->max_seqs;
+    if (r->pool_bytes > 0 && p->cpu_experts < 0)
+        KVANT_TRY(pool_of_bytes(m, r->pool_bytes, &q, diag));
+    KVANT_TRY(fit_place(m, &q, diag));
+    p->cpu_experts = q.cpu_experts;
+    p->gpu_layers = q.gpu_layers;
+    r->memory = fit_memory(m, p, r->memory);
     return KVANT_OK;
 }
 
@@ -240,9 +275,11 @@ int kvant_fit_shared(const kvant_model *m, const kvant_fit_request *request, kva
 
     KVANT_TRY(params_take(&r, sizeof r, request, "kvant_fit_request", diag));
     KVANT_TRY(take(p, &own, diag));
+    own.max_seqs = own.max_seqs ? own.max_seqs : 1;
+    KVANT_TRY(place_shared(m, &r, &own, diag));
     KVANT_TRY(shared(m, &r, &own, &has, diag));
     KVANT_TRY(check_plan(m, &own, has.most, &done, diag));
-    p->n_ctx = own.n_ctx;
+    give(p, &own);
     p->pool_tokens = own.pool_tokens;
     p->snapshots = own.snapshots;
     if (most)

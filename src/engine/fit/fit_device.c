@@ -6,6 +6,11 @@
 #include <unistd.h>
 #include "base/mem.h"
 
+int device_is_host(const char *device)
+{
+    return !device || strcmp(device, "cpu") == 0;
+}
+
 int device_is_cpu(const char *device)
 {
     return !device || strcmp(device, "cpu") == 0 || (strncmp(device, "cpu:", 4) == 0 && !strchr(device, ','));

@@ -10,6 +10,8 @@ typedef void (*device_see)(void *ctx, const char *name, kvant_device *dev, const
 /* Number `index` of a kind, called `name`; 0: there is none, which is shown of number 0 only. */
 int device_look(const kvant_device_vt *vt, int index, const char *name, device_see see, void *ctx);
 
+/* Returns 1 if this is this machine's CPU, whose memory is all there is. */
+int device_is_host(const char *device);
 /* Returns 1 if this names the CPU, as NULL does. */
 int device_is_cpu(const char *device);
 

@@ -20,6 +20,7 @@ static int add_name(engine_split *s, const char *name, size_t n, kvant_diag *dia
         return kvant_fail(diag, KVANT_EINVAL, "device \"%.*s\": wanted a name such as cuda:0", (int)(n < 60 ? n : 60),
                           name);
     snprintf(s->name[s->n], sizeof s->name[0], "%.*s", (int)n, name);
+    s->device[s->n] = -1;
     return kvant_device_find(s->name[s->n++], &vt, &index, diag);
 }
 
@@ -122,32 +123,38 @@ int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine
     if (cpu)
         KVANT_TRY(add_name(out, "cpu", 3, diag));
     KVANT_TRY(read_names(out, p->device, diag));
+    for (int i = cpu; i < out->n; i++)
+        out->device[i] = i - cpu;
     KVANT_TRY(read_shares(p->split, share, out->n - cpu, diag));
     KVANT_TRY(share_layers(out, cpu, share, cpu ? all - p->gpu_layers : 0, all, diag));
     KVANT_TRY(check_shared(m, out, diag));
     return engine_split_experts(m, p, out, diag);
 }
 
-int engine_is_expert(const gguf_tensor *t, int *l)
-{
-    static const char *const kinds[] = { "gate", "up", "down", "gate_up" };
-    char name[96], want[96];
-    int end = 0;
-
-    snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
-    if (sscanf(name, "blk.%d.%n", l, &end) != 1 || end == 0 || *l < 0)
-        return 0;
-    for (int i = 0; i < 4; i++) {
-        snprintf(want, sizeof want, "ffn_%s_exps.", kinds[i]);
-        if (strncmp(name + end, want, strlen(want)) == 0)
-            return 1;
-    }
-    return 0;
-}
-
 static int begins(const gguf_tensor *t, const char *with)
 {
     return t->name.n > strlen(with) && memcmp(t->name.s, with, strlen(with)) == 0;
+}
+
+int engine_is_expert(const gguf_tensor *t, int *l)
+{
+    static const char *const kinds[] = { "gate_exps.", "up_exps.", "down_exps.", "gate_up_exps." };
+    const char *s = t->name.s, *end = s + t->name.n;
+    int n = 0;
+
+    if (!begins(t, "blk."))
+        return 0;
+    for (s += 4; s < end && *s >= '0' && *s <= '9' && n <= MODEL_MAX_LAYERS; s++)
+        n = 10 * n + (*s - '0');
+    *l = n;
+    if (end - s < 10 || memcmp(s, ".ffn_", 5) != 0)
+        return 0;
+    for (int i = 0; i < 4; i++) {
+        const size_t k = strlen(kinds[i]);
+        if ((size_t)(end - s - 5) > k && memcmp(s + 5, kinds[i], k) == 0)
+            return 1;
+    }
+    return 0;
 }
 
 static int is_embedding(const gguf_tensor *t)

@@ -81,7 +81,8 @@ static place_rule *match(place_rules *r, const gguf_tensor *t)
 {
     char name[128];
 
-    snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
+    if (r->n > 0)
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);
     for (int i = 0; i < r->n; i++)
         if (regexec(&r->list[i].re, name, 0, NULL, 0) == 0) {
             r->list[i].matches++;
@@ -162,9 +163,9 @@ static int put_tensors(const kvant_model *m, const kvant_engine_params *p, engin
 int engine_split_experts(const kvant_model *m, const kvant_engine_params *p, engine_split *s, kvant_diag *diag)
 {
     memcpy(s->experts, s->of, sizeof s->experts);
-    if (p->cpu_experts < 0)
+    if (p->cpu_experts < -1)
         return kvant_fail(diag, KVANT_EINVAL, "layers with experts on the CPU: %d, wanted 0 or more", p->cpu_experts);
-    if (!p->cpu_experts && !p->tensors)
+    if (p->cpu_experts <= 0 && !p->tensors)
         return KVANT_OK;
     place_rules *r = kvant_calloc(1, sizeof *r);
     if (!r)

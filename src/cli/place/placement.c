@@ -58,14 +58,50 @@ static int rules_of_cpu(const opts *o)
     return is_cpu_alone(o);
 }
 
-void experts_from_opts(const opts *o, kvant_engine_params *p)
+/* Nobody says where layers and experts are. */
+static int is_free(const opts *o)
 {
+    static const int ids[] = { OPT_OVERRIDE_TENSOR, OPT_CPU_MOE, OPT_CPU_MOE_LAYERS };
+
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (opt_given(o, ids[i]))
+            return 0;
+    return !is_cpu_alone(o) && opt_is(o, OPT_FIT, "on") && opt_is(o, OPT_NGL, "auto");
+}
+
+void placement_from_opts(const opts *o, kvant_engine_params *p)
+{
+    char item[64];
+
     if (!opt_takes(opt_at(OPT_CPU_MOE), o->cmd))
         return;
     if (opt_given(o, OPT_OVERRIDE_TENSOR) && !rules_of_cpu(o))
         p->tensors = opt_str(o, OPT_OVERRIDE_TENSOR);
-    if (!is_cpu_alone(o))
+    if (is_free(o))
+        p->cpu_experts = -1;
+    else if (!is_cpu_alone(o))
         p->cpu_experts = opt_flag(o, OPT_CPU_MOE) ? INT_MAX : (int)opt_int(o, OPT_CPU_MOE_LAYERS);
+    for (int i = 0; i < KVANT_MOST_DEVICES && opt_item(o, OPT_DEVICE_MEMORY, i, item, sizeof item); i++)
+        opt_parse_size(item, &p->device_memory[i]);
+}
+
+/* Sizes, one for each device. */
+static int check_device_memory(const opts *o, kvant_diag *diag)
+{
+    int devices = 1, n = 0;
+    char item[64];
+    int64_t v;
+
+    for (const char *s = opt_str(o, OPT_DEVICE); s && (s = strchr(s, ',')); s++)
+        devices++;
+    for (; opt_item(o, OPT_DEVICE_MEMORY, n, item, sizeof item); n++)
+        if (!opt_parse_size(item, &v) || v <= 0)
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted sizes such as 24G, or 24G,12G",
+                              opt_origin(o, OPT_DEVICE_MEMORY), item);
+    if (n == devices)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: %d sizes for %d devices, wanted one for each",
+                      opt_origin(o, OPT_DEVICE_MEMORY), n, devices);
 }
 
 /* 1: these options have an effect, which the engine checks. */
@@ -103,6 +139,8 @@ int placement_check(const opts *o, kvant_diag *diag)
         { OPT_CPU_MOE, opt_given(o, OPT_CPU_MOE) },
     };
 
+    if (opt_given(o, OPT_DEVICE_MEMORY))
+        KVANT_TRY(check_device_memory(o, diag));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (!rows[i].given || (rows[i].id == OPT_TENSOR_SPLIT && several_devices(o)) || moves_experts(o, rows[i].id))
             continue; /* the engine's */
