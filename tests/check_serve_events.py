@@ -3,8 +3,11 @@
 and KV events (docs/use/workers.md) read by a decoder of its own: order, parents, replay, tenants never mixed, boundaries of hybrids."""
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 import kv_events    # noqa: E402
@@ -170,9 +173,28 @@ def check_tenants():
         C.ok({h for _, h in read(s, reader)[1].have} == hashes[0], "another process gives the same blocks other hashes")
 
 
+def check_store():
+    """A worker that was killed left its prefixes for the next one, and for another; not for another key."""
+    with tempfile.TemporaryDirectory() as folder:
+        args = ("-c", "1024", "-np", "1", "--kv-store", folder, "--api-key", "alpha", "--api-key", "beta")
+        a = ids(5, 700)
+        with Server(BUILD, *args) as s:
+            C.ok(ask(s, a, "alpha") == 0, "first")
+            end = time.time() + 20
+            while time.time() < end and s.metric("kv_store_written_total", {"Authorization": "Bearer alpha"}) < 10:
+                time.sleep(0.05)
+            s.stop(signal.SIGKILL)
+        with Server(BUILD, *args) as s, Server(BUILD, *args) as t:
+            C.ok(ask(s, a, "alpha") == ask(t, a, "alpha") == 640, "a worker that was killed left nothing")
+            C.ok(ask(t, a, "beta") == 0, "another key's prefix from the folder")
+            C.ok(s.metric("kv_store_hits_total", {"Authorization": "Bearer alpha"}) == 10, "blocks of the folder")
+
+
 def check_refused():
     """What cannot be is refused at the start, by name; without the option there is no socket and no library."""
     for args, word in ((("--kv-events", "nonsense"), "--kv-events nonsense"), (("--kv-events-replay", "tcp://*:0"), "--kv-events-replay"),
+                       (("--kv-store", "/nonexistent/x"), "/nonexistent/x"), (("--kv-host-memory", "1G"), "--kv-pool-size"),
+                       (("--kv-store-size", "1G"), "--kv-store DIR"), (("--kv-store", "/tmp", "--no-prefix-cache"), "--no-prefix-cache"),
                        (("--kv-events", "tcp://127.0.0.1:*", "--no-prefix-cache"), "--no-prefix-cache"),
                        (("--kv-events", "tcp://127.0.0.1:*", "--models-dir", os.path.dirname(DEMO)), "--models-dir")):
         r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", *([] if "--models-dir" in args else ["-m", DEMO]), "--port", "0", *args],
@@ -197,6 +219,7 @@ def main():
     check_plain()
     check_hybrid()
     check_tenants()
+    check_store()
     return C.end()
 
 

@@ -98,6 +98,13 @@ typedef struct kvant_session_params {
      * (KVANT_EUNSUPPORTED).  NULL: none */
     kvant_engine *draft;
     float draft_p_min;        /* a draft model guesses on while it gives its guess at least this chance [0] */
+    /* Host memory for pages and snapshots that the prefix cache gives up, bytes [0: none]. */
+    int64_t host_bytes;
+    /* Directory, opened at create, where blocks of the prefix cache are kept for later sessions and other processes,
+     * which may share it; NULL: none.  store_bytes: of all its files [any]; beyond it those go that were used longest
+     * ago. */
+    const char *store_dir;
+    int64_t store_bytes;
 } kvant_session_params;
 
 /* Everything 0 or NULL: the defaults in brackets. */
@@ -302,6 +309,10 @@ typedef struct kvant_session_stats {
     /* Drafts that were checked, and those that were the text: all, those at place i behind the last token; how often a
      * sequence carried so many. */
     uint64_t drafted, draft_accepted, draft_accepted_at[KVANT_MOST_DRAFTS], draft_steps[KVANT_MOST_DRAFTS + 1];
+    /* Prefixes beyond the pool: host memory; blocks found there and in store_dir; files of store_dir: written, not
+     * written (no room, an error), found damaged. */
+    int64_t host_bytes, host_bytes_used;
+    uint64_t host_hits, store_hits, store_written, store_dropped, store_damaged;
 } kvant_session_stats;
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
 

@@ -148,7 +148,7 @@ static int saved_tokens(const prefix_index *ix, int i)
     return (depth + 1) * KVANT_PAGE;
 }
 
-static void touch(prefix_index *ix, int leaf)
+void prefix_touch(prefix_index *ix, int leaf)
 {
     if (leaf >= 0 && ix->nodes[leaf].snap >= 0)
         ix->nodes[leaf].value = ix->age + saved_tokens(ix, leaf);
@@ -167,7 +167,7 @@ int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *
     for (int i = hit->node; i >= 0; i = ix->nodes[i].parent)
         s->table[ix->nodes[i].depth] = ix->nodes[i].page;
     kv_seq_share(ix->kv, seq, s->table, hit->pages);
-    touch(ix, hit->node);
+    prefix_touch(ix, hit->node);
     return kv_pages_suffice(ix->kv) ? KVANT_OK : kv_snapshot_load(ix->kv, hit->snap, seq, diag);
 }
 
@@ -445,7 +445,7 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
         if (snaps[k].pages > n_pages)
             kv_snapshot_free(ix->kv, snaps[k].id);
     ix->changes++;
-    touch(ix, at);
+    prefix_touch(ix, at);
     prune(ix, at);
 }
 

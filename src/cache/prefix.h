@@ -86,6 +86,8 @@ void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_
  * every process that makes the same rows. */
 void prefix_block_id(const prefix_index *ix, const unsigned char *parent, const unsigned char *salt,
                      const int32_t *tokens, unsigned char id[PREFIX_ID]);
+/* Node and its ancestors become the most recently used ones. */
+void prefix_touch(prefix_index *ix, int node);
 /* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
 int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *diag);
 /* Enters tokens[64 * n_pages] with the pages of seq, which are full and nobody else's but the index's.  If a block is

@@ -6,6 +6,7 @@
 
 #include "base/file/crc32c.h"
 #include "base/half.h"
+#include "cache/host_tier.h"
 #include "cache/kv_image.h"
 
 const char store_magic[8] = "KVANTSNP";
@@ -101,7 +102,7 @@ static int check_header(const kv_cache *kv, const store_key *key, int kind, cons
     if (h->file_bytes != size)
         return bad(diag, "the file's size", size, h->file_bytes);
     if (h->kind != (uint32_t)kind)
-        return bad(diag, "the kind (1 sequence, 2 prefix cache)", h->kind, (uint64_t)kind);
+        return bad(diag, "the kind (1 sequence, 2 prefix cache, 3 block)", h->kind, (uint64_t)kind);
     if (h->page_tokens != KVANT_PAGE)
         return bad(diag, "the page size in tokens", h->page_tokens, KVANT_PAGE);
     KVANT_TRY(check_fingerprint(h->fingerprint, key->fingerprint, diag));
@@ -214,9 +215,31 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
     return check_finite(kv, p, diag);
 }
 
-static int check_nodes(const kv_cache *kv, const store_key *key, const store_header *h, reader *r, kvant_diag *diag)
+int store_check_snap(const kv_cache *kv, const uint8_t *p, kvant_diag *diag)
 {
     const size_t windows = store_windows_bytes(kv), tails = store_snap_bytes(kv) - kv_state_image_bytes(kv) - windows;
+
+    KVANT_TRY(check_halves(p + windows, tails, diag));
+    return check_finite(kv, p + windows + tails, diag);
+}
+
+static int check_block(const kv_cache *kv, const store_key *key, const store_header *h, reader *r, kvant_diag *diag)
+{
+    const uint8_t *p;
+    store_block b;
+
+    if (h->n_chunks != 2)
+        return bad(diag, "the number of chunks", h->n_chunks, 2);
+    KVANT_TRY(check_chunk(r, CHUNK_BLOCK, sizeof b, &p, diag));
+    memcpy(&b, p, sizeof b);
+    if (b.what != key->what || b.zero != 0 || memcmp(b.id, key->block, PREFIX_ID) != 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "snapshot: another block than its name says");
+    KVANT_TRY(check_chunk(r, b.what == BLOCK_PAGE ? CHUNK_PAGE : CHUNK_STATE, store_image_bytes(kv, b.what), &p, diag));
+    return b.what == BLOCK_PAGE ? KVANT_OK : store_check_snap(kv, p, diag);
+}
+
+static int check_nodes(const kv_cache *kv, const store_key *key, const store_header *h, reader *r, kvant_diag *diag)
+{
     const uint8_t *p;
     store_node node;
 
@@ -230,8 +253,7 @@ static int check_nodes(const kv_cache *kv, const store_key *key, const store_hea
         if (!node.has_snap)
             continue;
         KVANT_TRY(check_chunk(r, CHUNK_STATE, store_snap_bytes(kv), &p, diag));
-        KVANT_TRY(check_halves(p + windows, tails, diag));
-        KVANT_TRY(check_finite(kv, p + windows + tails, diag));
+        KVANT_TRY(store_check_snap(kv, p, diag));
     }
     return r->n == h->n_chunks ? KVANT_OK : bad(diag, "the number of chunks", r->n, h->n_chunks);
 }
@@ -250,6 +272,10 @@ static int check_end(reader *r, kvant_diag *diag)
 int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const void *data, size_t size, store_file *f,
                      kvant_diag *diag)
 {
+    static int (*const check[])(const kv_cache *, const store_key *, const store_header *, reader *,
+                                kvant_diag *) = {
+        [STORE_SEQUENCE] = check_sequence, [STORE_PREFIX] = check_nodes, [STORE_BLOCK] = check_block
+    };
     reader r = { data, size, sizeof(store_header), 0, 0 };
     store_header h;
 
@@ -258,7 +284,7 @@ int store_open_bytes(const kv_cache *kv, const store_key *key, int kind, const v
         return bad(diag, "the file's size", size, sizeof h);
     memcpy(&h, data, sizeof h);
     KVANT_TRY(check_header(kv, key, kind, &h, size, diag));
-    KVANT_TRY((kind == STORE_SEQUENCE ? check_sequence : check_nodes)(kv, key, &h, &r, diag));
+    KVANT_TRY(check[kind](kv, key, &h, &r, diag));
     KVANT_TRY(check_end(&r, diag));
     f->data = data;
     f->size = size;

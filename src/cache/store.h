@@ -14,7 +14,7 @@
 #include "base/file/file.h"
 #include "cache/prefix.h"
 
-enum { STORE_VERSION = 2, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2 };
+enum { STORE_VERSION = 2, STORE_FINGERPRINT = 32, STORE_SEQUENCE = 1, STORE_PREFIX = 2, STORE_BLOCK = 3 };
 
 /* The fingerprint: parts of 8 bytes, each a hash of one thing that the numbers depend on. */
 enum { STORE_WEIGHTS, STORE_HPARAMS, STORE_FORMATS, STORE_COMPUTE, STORE_PARTS };
@@ -23,6 +23,8 @@ enum { STORE_WEIGHTS, STORE_HPARAMS, STORE_FORMATS, STORE_COMPUTE, STORE_PARTS }
 typedef struct store_key {
     unsigned char fingerprint[STORE_FINGERPRINT], salt[PREFIX_SALT];
     int vocab;
+    const unsigned char *block; /* STORE_BLOCK: its id, */
+    int what;                   /* and BLOCK_PAGE or BLOCK_STATE */
 } store_key;
 
 /* A checked file. */
@@ -62,5 +64,21 @@ int store_load_sequence(kv_cache *kv, const store_key *key, const store_file *f,
 /* As many blocks as there are free pages (and snapshots as there are free slots); what the index knows is kept.
  * *n_tokens: tokens entered. */
 int store_load_prefix(prefix_index *ix, const store_key *key, const store_file *f, int *n_tokens, kvant_diag *diag);
+
+/* ---- one block, found by its id ---- */
+
+/* Bytes of the image of a page or of a snapshot (enum of cache/host_tier.h); and of its file. */
+size_t store_image_bytes(const kv_cache *kv, int what);
+int64_t store_block_bytes(const kv_cache *kv, int what);
+/* The page, or the snapshot, of this number -> image[store_image_bytes]. */
+int store_read_image(const kv_cache *kv, int what, int number, uint8_t *image, kvant_diag *diag);
+/* image -> a page that the caller has taken; -> a snapshot of a free number, after depth + 1 pages (KVANT_ENOSPC). */
+int store_write_page(kv_cache *kv, int page, const uint8_t *image, kvant_diag *diag);
+int store_write_snap(kv_cache *kv, int depth, const uint8_t *image, int *snap, kvant_diag *diag);
+/* Writes the image as a file of its own, key's block.  Any thread: of kv it reads sizes alone. */
+int store_save_block(const kv_cache *kv, const store_key *key, const uint8_t *image, int dir, const char *name,
+                     kvant_diag *diag);
+/* A checked file's image, which is copied and checked again. */
+int store_load_block(const kv_cache *kv, const store_file *f, int what, uint8_t *image, kvant_diag *diag);
 
 #endif

@@ -13,6 +13,7 @@ enum {
     CHUNK_STATE = 4,
     CHUNK_NODE = 5,
     CHUNK_WINDOW = 6,
+    CHUNK_BLOCK = 7,
     CHUNK_END = 9
 };
 
@@ -44,6 +45,11 @@ typedef struct store_node {
     int32_t tokens[KVANT_PAGE];
 } store_node;
 
+typedef struct store_block {
+    unsigned char id[PREFIX_ID];
+    int32_t what, zero;
+} store_block;
+
 size_t store_snap_bytes(const kv_cache *kv);       /* of windows, tails and state, in this order */
 size_t store_windows_bytes(const kv_cache *kv);    /* the first of them */
 uint32_t store_state_type(const kv_cache *kv);
@@ -61,6 +67,9 @@ typedef struct reader {
 } reader;
 
 int store_next_chunk(reader *r, uint32_t type, size_t bytes, store_chunk *c, const uint8_t **payload, kvant_diag *diag);
+int store_check_snap(const kv_cache *kv, const uint8_t *p, kvant_diag *diag); /* finite values */
+store_header store_header_for(const kv_cache *kv, const store_key *key, int kind);
+uint64_t store_whole_bytes(uint64_t payload, uint32_t n_chunks); /* with the header, the chunks' heads and the end */
 int store_check_tokens(const uint8_t *payload, int n, int vocab, kvant_diag *diag);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cache/host_tier.h"
 #include "cache/kv_image.h"
 
 typedef struct snapshot_loader {
@@ -130,6 +131,35 @@ static int load_snap(snapshot_loader *l, int depth, int *snap, kvant_diag *diag)
         *snap = -1;
     }
     return code;
+}
+
+size_t store_image_bytes(const kv_cache *kv, int what)
+{
+    return what == BLOCK_PAGE ? kv_page_image_bytes(kv) : store_snap_bytes(kv);
+}
+
+int store_write_page(kv_cache *kv, int page, const uint8_t *image, kvant_diag *diag)
+{
+    snapshot_loader l = { .kv = kv, .at = image };
+
+    return kv_walk_page(kv, page, KVANT_PAGE, 0, scatter, &l, diag);
+}
+
+int store_write_snap(kv_cache *kv, int depth, const uint8_t *image, int *snap, kvant_diag *diag)
+{
+    snapshot_loader l = { .kv = kv, .at = image };
+
+    KVANT_TRY(load_snap(&l, depth, snap, diag));
+    return *snap >= 0 ? KVANT_OK : kvant_fail(diag, KVANT_ENOSPC, "snapshot: no place is free");
+}
+
+int store_load_block(const kv_cache *kv, const store_file *f, int what, uint8_t *image, kvant_diag *diag)
+{
+    snapshot_loader l = { .r = { f->data, f->size, sizeof(store_header), 0, 0 }, .buf = image };
+
+    KVANT_TRY(copy_chunk(&l, CHUNK_BLOCK, sizeof(store_block), diag));
+    KVANT_TRY(copy_chunk(&l, what == BLOCK_PAGE ? CHUNK_PAGE : CHUNK_STATE, store_image_bytes(kv, what), diag));
+    return what == BLOCK_PAGE ? KVANT_OK : store_check_snap(kv, image, diag);
 }
 
 static int load_page(snapshot_loader *l, prefix_index *ix, int parent, const store_node *node, int *entered,

@@ -6,6 +6,7 @@
 #include "base/file/crc32c.h"
 #include "base/file/file_out.h"
 #include "base/mem.h"
+#include "cache/host_tier.h"
 #include "cache/kv_image.h"
 
 typedef struct snapshot_writer {
@@ -81,7 +82,7 @@ static int writer_end(snapshot_writer *w, int code, int64_t *bytes, kvant_diag *
     return code;
 }
 
-static store_header header_for(const kv_cache *kv, const store_key *key, int kind)
+store_header store_header_for(const kv_cache *kv, const store_key *key, int kind)
 {
     store_header h = { .version = STORE_VERSION,
                        .endian = 0x01020304,
@@ -122,8 +123,7 @@ static int put_sequence(snapshot_writer *w, int seq, const int32_t *tokens, kvan
     return flush_chunk(w, CHUNK_STATE, diag);
 }
 
-/* With the header, all chunks' heads and the end. */
-static uint64_t whole_bytes(uint64_t payload, uint32_t n_chunks)
+uint64_t store_whole_bytes(uint64_t payload, uint32_t n_chunks)
 {
     return payload + sizeof(store_header) + sizeof(store_chunk) * ((uint64_t)n_chunks + 1) + sizeof(uint32_t);
 }
@@ -131,11 +131,11 @@ static uint64_t whole_bytes(uint64_t payload, uint32_t n_chunks)
 static store_header sequence_header(const kv_cache *kv, const store_key *key, int seq)
 {
     const int len = kv->seqs[seq].len;
-    store_header h = header_for(kv, key, STORE_SEQUENCE);
+    store_header h = store_header_for(kv, key, STORE_SEQUENCE);
 
     h.n_tokens = (uint32_t)len;
     h.n_chunks = (uint32_t)store_chunk_count(kv, len);
-    h.file_bytes = whole_bytes((uint64_t)len * sizeof(int32_t) + kv_image_bytes(kv, len), h.n_chunks);
+    h.file_bytes = store_whole_bytes((uint64_t)len * sizeof(int32_t) + kv_image_bytes(kv, len), h.n_chunks);
     return h;
 }
 
@@ -159,6 +159,34 @@ int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const
     return writer_end(&w, code, bytes, diag);
 }
 
+static int put_snap(snapshot_writer *w, int snap, kvant_diag *diag)
+{
+    const kv_cache *kv = w->kv;
+    const int32_t *tail = kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
+    const int32_t *window = kv->snap_window + (size_t)snap * (size_t)kv_snap_windows(kv);
+    memset(w->buf, 0, store_snap_bytes(kv));
+    for (int j = 0; j < kv_snap_windows(kv); j++) {
+        if (window[j] >= 0)
+            KVANT_TRY(kv_walk_window(kv, window[j], KVANT_PAGE, 0, gather, w, diag));
+        else
+            w->at += kv_window_image_bytes(kv);
+    }
+    for (int j = 0; j < kv->tail_pages - 1; j++) {
+        if (tail[j] >= 0)
+            KVANT_TRY(kv_walk_tail(kv, tail[j], KVANT_PAGE, gather, w, diag));
+        else
+            w->at += kv_tail_image_bytes(kv); /* before the first token: zeros */
+    }
+    return kv_walk_state(kv, kv->cfg.max_seqs + snap, gather, w, diag);
+}
+
+int store_read_image(const kv_cache *kv, int what, int number, uint8_t *image, kvant_diag *diag)
+{
+    snapshot_writer w = { .kv = kv, .buf = image, .at = image };
+
+    return what == BLOCK_PAGE ? kv_walk_page(kv, number, KVANT_PAGE, 0, gather, &w, diag) : put_snap(&w, number, diag);
+}
+
 static int put_node(snapshot_writer *w, const prefix_index *ix, int i, const int32_t *number, kvant_diag *diag)
 {
     const prefix_node *n = &ix->nodes[i];
@@ -170,28 +198,13 @@ static int put_node(snapshot_writer *w, const prefix_index *ix, int i, const int
     KVANT_TRY(put_page(w, n->page, KVANT_PAGE, diag));
     if (n->snap < 0)
         return KVANT_OK;
-    const int32_t *tail = ix->kv->snap_tail + (size_t)n->snap * (size_t)(ix->kv->tail_pages + 1);
-    const int32_t *window = ix->kv->snap_window + (size_t)n->snap * (size_t)kv_snap_windows(ix->kv);
-    memset(w->buf, 0, store_snap_bytes(ix->kv));
-    for (int j = 0; j < kv_snap_windows(ix->kv); j++) {
-        if (window[j] >= 0)
-            KVANT_TRY(kv_walk_window(ix->kv, window[j], KVANT_PAGE, 0, gather, w, diag));
-        else
-            w->at += kv_window_image_bytes(ix->kv);
-    }
-    for (int j = 0; j < ix->kv->tail_pages - 1; j++) {
-        if (tail[j] >= 0)
-            KVANT_TRY(kv_walk_tail(ix->kv, tail[j], KVANT_PAGE, gather, w, diag));
-        else
-            w->at += kv_tail_image_bytes(ix->kv); /* before the first token: zeros */
-    }
-    KVANT_TRY(kv_walk_state(ix->kv, ix->kv->cfg.max_seqs + n->snap, gather, w, diag));
+    KVANT_TRY(put_snap(w, n->snap, diag));
     return flush_chunk(w, CHUNK_STATE, diag);
 }
 
 static store_header prefix_header(const prefix_index *ix, const store_key *key)
 {
-    store_header h = header_for(ix->kv, key, STORE_PREFIX);
+    store_header h = store_header_for(ix->kv, key, STORE_PREFIX);
     uint64_t nodes = 0, snaps = 0;
 
     for (int i = ix->newest; i >= 0; i = ix->nodes[i].older) {
@@ -199,7 +212,7 @@ static store_header prefix_header(const prefix_index *ix, const store_key *key)
         snaps += ix->nodes[i].snap >= 0;
     }
     h.n_chunks = (uint32_t)(2 * nodes + snaps);
-    h.file_bytes = whole_bytes(nodes * (sizeof(store_node) + h.page_bytes) + snaps * store_snap_bytes(ix->kv),
+    h.file_bytes = store_whole_bytes(nodes * (sizeof(store_node) + h.page_bytes) + snaps * store_snap_bytes(ix->kv),
                                h.n_chunks);
     return h;
 }
@@ -230,4 +243,31 @@ int store_save_prefix(const prefix_index *ix, const store_key *key, int dir, con
     if (!w.buf || w.out.fd < 0)
         return code;
     return writer_end(&w, code, bytes, diag);
+}
+
+int64_t store_block_bytes(const kv_cache *kv, int what)
+{
+    return (int64_t)store_whole_bytes(sizeof(store_block) + store_image_bytes(kv, what), 2);
+}
+
+int store_save_block(const kv_cache *kv, const store_key *key, const uint8_t *image, int dir, const char *name,
+                     kvant_diag *diag)
+{
+    store_block b = { .what = key->what };
+    store_header h = store_header_for(kv, key, STORE_BLOCK);
+    int64_t bytes;
+    snapshot_writer w;
+
+    memcpy(b.id, key->block, sizeof b.id);
+    h.n_chunks = 2;
+    h.file_bytes = (uint64_t)store_block_bytes(kv, key->what);
+    int code = writer_begin(&w, kv, dir, name, &h, diag);
+    if (!w.buf || w.out.fd < 0)
+        return code;
+    if (code == KVANT_OK)
+        code = put_chunk(&w, CHUNK_BLOCK, &b, sizeof b, diag);
+    if (code == KVANT_OK)
+        code = put_chunk(&w, key->what == BLOCK_PAGE ? CHUNK_PAGE : CHUNK_STATE, image,
+                         store_image_bytes(kv, key->what), diag);
+    return writer_end(&w, code, &bytes, diag);
 }

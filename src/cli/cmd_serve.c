@@ -45,6 +45,20 @@ static int check_deterministic(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Host memory behind a pool that lies in host memory would only cost copies. */
+static int check_tiers(const opts *o, kvant_diag *diag)
+{
+    if (opt_int(o, OPT_KV_HOST) > 0 && device_is_cpu(opt_str(o, OPT_DEVICE)))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: the CPU's pool is host memory: --kv-pool-size makes it larger",
+                          opt_origin(o, OPT_KV_HOST));
+    if ((opt_int(o, OPT_KV_HOST) > 0 || opt_str(o, OPT_KV_STORE)) && opt_flag(o, OPT_NO_PREFIX_CACHE))
+        return kvant_fail(diag, KVANT_EINVAL, "%s and --no-prefix-cache: wanted one of them",
+                          opt_origin(o, opt_str(o, OPT_KV_STORE) ? OPT_KV_STORE : OPT_KV_HOST));
+    if (opt_given(o, OPT_KV_STORE_SIZE) && !opt_str(o, OPT_KV_STORE))
+        return kvant_fail(diag, KVANT_EINVAL, "%s: it wants --kv-store DIR", opt_origin(o, OPT_KV_STORE_SIZE));
+    return KVANT_OK;
+}
+
 static int open_part(void *user, const char *path, server_parts *parts, kvant_diag *diag)
 {
     const loader *l = user;
@@ -104,6 +118,9 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     p.snapshot_tenant_bytes = opt_int(o, OPT_SAVE_QUOTA);
     p.slot_hold_ns = SLOT_HOLD_NS;
     p.snapshot_bytes = opt_int(o, OPT_SAVE_TOTAL);
+    p.host_bytes = opt_int(o, OPT_KV_HOST);
+    p.store_dir = opt_str(o, OPT_KV_STORE);
+    p.store_bytes = opt_int(o, OPT_KV_STORE_SIZE);
     p.wake = server_wake;
     p.wake_user = s;
     p.kv_event = l->events ? kv_events_put : NULL;
@@ -381,6 +398,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
     if (opt_flag(o, OPT_RERANK) && opt_given(o, OPT_POOLING) && !opt_is(o, OPT_POOLING, "rank"))
         return kvant_fail(diag, KVANT_EINVAL, "--rerank and --pooling %s: wanted one of them", opt_str(o, OPT_POOLING));
     KVANT_TRY(check_deterministic(o, diag));
+    KVANT_TRY(check_tiers(o, diag));
     loader l = { .o = o, .memory = memory_of(o) };
     int code = read_keys(o, &keys, diag);
     if (code == KVANT_OK)

@@ -56,6 +56,8 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "least chance of a draft: %g, wanted 0 to 1", (double)p->draft_p_min);
     if (p->spec == KVANT_SPEC_DRAFT && !p->draft)
         return kvant_fail(diag, KVANT_EINVAL, "speculation: a draft model, found none");
+    KVANT_TRY(engine_in_range("host memory of prefixes", p->host_bytes, 0, INT64_MAX, diag));
+    KVANT_TRY(engine_in_range("bytes of stored prefixes", p->store_bytes, 0, INT64_MAX, diag));
     KVANT_TRY(engine_in_range("trace length", p->n_trace, 1, 1 << 20, diag));
     KVANT_TRY(engine_in_range("snapshot ladder", p->ladder, -1, big, diag));
     if (p->ladder > 0 && p->ladder % KVANT_PAGE)
@@ -108,9 +110,8 @@ static void release(kvant_session *s)
     slots_free(s);
     draft_model_free(&s->drafts.model);
     prefix_destroy(&s->prefix);
-    blocks_cleared(s);
+    blocks_close(s);
     void *mem[] = {
-        s->blocks,
         s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,

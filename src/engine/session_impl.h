@@ -75,6 +75,12 @@ typedef struct draft_state {
     double *chances;             /* [max_seqs] that all drafts of a lane are accepted */
 } draft_state;
 
+/* How up to date a request's hit is. */
+typedef struct prefix_looked {
+    uint64_t at; /* index version of the hit */
+    int beyond;  /* the prefix was looked for in host memory and in the folder */
+} prefix_looked;
+
 typedef struct request {
     struct request *next, *prev; /* live list (lock) */
     struct request *inbox;       /* next in the inbox (lock) */
@@ -116,8 +122,8 @@ typedef struct request {
     uint8_t *saved;       /* image of saved_len tokens, or NULL */
     int saved_len;
     size_t saved_bytes;
-    prefix_hit hit; /* as of index version hit_at */
-    uint64_t hit_at;
+    prefix_hit hit;
+    prefix_looked looked;
     kvant_timings t;
 } request;
 
@@ -144,25 +150,7 @@ typedef struct parked {
     int64_t at_ns; /* when it was left here */
 } parked;
 
-/* Blocks that are not told yet: they follow on each other. */
-enum { BLOCKS_MOST = 64 };
-typedef struct block_run {
-    int n, medium, has_parent, at; /* at: node of the last block */
-    uint64_t hashes[BLOCKS_MOST], parent;
-    int32_t tokens[BLOCKS_MOST * KVANT_PAGE];
-} block_run;
-
-/* Those that left, of one medium. */
-typedef struct block_list {
-    int n, medium;
-    uint64_t hashes[BLOCKS_MOST];
-} block_list;
-
-typedef struct session_blocks {
-    prefix_watch watch;
-    block_run came;
-    block_list went;
-} session_blocks;
+typedef struct session_blocks session_blocks; /* engine/blocks/session_blocks.h */
 
 /* The folder snapshot_dir, and what its files must match. */
 typedef struct session_files {
@@ -346,7 +334,16 @@ int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT
 int blocks_create(kvant_session *s, kvant_diag *diag);
 /* Tells what came and went until now. */
 void blocks_tell(kvant_session *s);
-void blocks_cleared(kvant_session *s); /* all of them went */
+void blocks_cleared(kvant_session *s); /* all of them went, from host memory too */
+void blocks_close(kvant_session *s);   /* after the index is gone */
+
+/* ---- blocks/session_tiers.c ---- */
+/* Blocks that the prompts of these requests go on with in host memory or in the folder enter the index. */
+void tiers_fetch(kvant_session *s, request *const *list, int n);
+int tiers_want(const kvant_session *s, const request *q); /* it was not looked for, or not all of it, and may be */
+/* Blocks of the prompt of q go from there: a result that came of them was not finite. */
+void tiers_forget(kvant_session *s, const request *q);
+void tiers_stats(const kvant_session *s, kvant_session_stats *st);
 
 /* ---- session_lora.c ---- */
 int session_lora_create(kvant_session *s, kvant_diag *diag);

@@ -42,9 +42,9 @@ static void sort_heads(kvant_session *s, int n)
 
 static void find_hit(kvant_session *s, request *q)
 {
-    if (q->hit_at == s->prefix.changes + 1)
+    if (q->looked.at == s->prefix.changes + 1)
         return;
-    q->hit_at = s->prefix.changes + 1;
+    q->looked.at = s->prefix.changes + 1;
     q->hit = (prefix_hit){ .node = -1, .snap = -1 };
     if (s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ))
         return;
@@ -75,7 +75,7 @@ static int waits_for(const kvant_session *s, const request *q, const request *by
 
 static int must_wait(const kvant_session *s, const request *q, int n_heads)
 {
-    if (q->paused)
+    if (q->paused || (s->n_running > 0 && tiers_want(s, q)))
         return 1;
     for (int i = 0; i < s->n_running; i++)
         if (q->r.slot >= 0 && s->running[i]->seq == q->r.slot)
@@ -154,6 +154,7 @@ static int fill_heads(kvant_session *s)
 
     n = n < QUEUE_HEADS ? n : QUEUE_HEADS;
     sort_heads(s, n);
+    tiers_fetch(s, s->waiting, n);
     for (int i = 0; i < n; i++) {
         s->wait_in[i] = wait_entry(s, s->waiting[i]);
         s->wait_in[i].not_ready = same_slot_ahead(s, i) || must_wait(s, s->waiting[i], i);

@@ -344,6 +344,8 @@ static int fail(kvant_session *s, request *q, int code, const char *text)
     /* Not finite: whatever of its prefix came from the index is suspect, and goes. */
     if (code == KVANT_ENUMERIC && q->r.n_prompt >= KVANT_PAGE)
         prefix_forget(&s->prefix, q->share, q->tokens);
+    if (code == KVANT_ENUMERIC)
+        tiers_forget(s, q);
     request_end(s, q, KVANT_FINISH_ERROR, -1, code, text);
     return 1;
 }

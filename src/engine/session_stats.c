@@ -82,6 +82,7 @@ static void fill_now(kvant_session *s)
     st->states_free = kv->snaps.n_free;
     st->evicted_pages = s->prefix.evicted_pages;
     st->evicted_states = s->prefix.evicted_snaps;
+    tiers_stats(s, st);
     if (st->cache_bytes == 0 && kvant_plan_make(s->e->m, &s->e->p, &plan, NULL) == KVANT_OK)
         st->cache_bytes = plan.kv + plan.window + plan.tail + plan.state;
     st->cache_bytes_used = (int64_t)kv_page_image_bytes(kv) * (kv->pages.n - kv->pages.n_free - kv->pages.n_idle) +

@@ -222,6 +222,15 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, 
            (double)st->computed_tokens);
     single(w, "evicted_pages_total", "counter", "Cached pages given up for new ones.", (double)st->evicted_pages);
     single(w, "evicted_states_total", "counter", "Cached snapshots given up for new ones.", (double)st->evicted_states);
+    single(w, "host_cache_bytes", "gauge", "Host memory for prefixes that the pool gave up.", (double)st->host_bytes);
+    single(w, "host_cache_bytes_used", "gauge", "Of it, what they take.", (double)st->host_bytes_used);
+    single(w, "host_cache_hits_total", "counter", "Blocks found in host memory.", (double)st->host_hits);
+    single(w, "kv_store_hits_total", "counter", "Blocks found in the directory of prefixes.", (double)st->store_hits);
+    single(w, "kv_store_written_total", "counter", "Files of it that were written.", (double)st->store_written);
+    single(w, "kv_store_dropped_total", "counter", "Pages and states that were not written: no room, or an error.",
+           (double)st->store_dropped);
+    single(w, "kv_store_damaged_total", "counter", "Files of it that were damaged, and removed.",
+           (double)st->store_damaged);
     single(w, "preemptions_paused_total", "counter", "Sequences of slow readers that gave way to others.",
            (double)st->preempted_paused);
     single(w, "preemptions_share_total", "counter", "Sequences that gave way for a key with less than its part.",

@@ -146,7 +146,7 @@ class Reader(threading.Thread):
         except ValueError as e:
             self.fault = str(e)
 
-    def quiet(self, port, seconds=0.3):
+    def quiet(self, port, seconds=0.15):
         """Waits until nothing came for so long; all messages.  Those before the subscription reached the worker are asked for again at the
         replay socket `port`, as routers do."""
         n = -1
