@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "ops/operands.h"
 
 /* Spec ids that the sample program reads at a place: use[n_specs] of KVANT_WEIGHT_* bits. */
 static void weight_use(const kvant_engine *e, int place, unsigned char *use)
@@ -11,15 +12,9 @@ static void weight_use(const kvant_engine *e, int place, unsigned char *use)
     const kvant_weight *w = e->place[place].weights.w;
 
     for (int i = 0; i < e->b.n_ops; i++) {
-        const void *a = e->ops[i].args;
-        if (engine_place_of_op(e, i) != place)
-            continue;
-        if (e->ops[i].id == KVANT_OP_MATMUL)
-            use[((const kvant_matmul_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
-        else if (e->ops[i].id == KVANT_OP_MATMUL_ID)
-            use[((const kvant_matmul_id_args *)a)->w - w] |= KVANT_WEIGHT_MATMUL;
-        else if (e->ops[i].id == KVANT_OP_EMBED)
-            use[((const kvant_embed_args *)a)->w - w] |= KVANT_WEIGHT_EMBED;
+        const kvant_weight *read = op_weight_of(e->ops[i].id, e->ops[i].args);
+        if (read && engine_place_of_op(e, i) == place)
+            use[read - w] |= (unsigned char)op_weight_use(e->ops[i].id);
     }
 }
 

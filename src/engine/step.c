@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "ops/operands.h"
 
 /* ---- inputs of a pass ---- */
 
@@ -302,7 +303,7 @@ static int submit_tapped(kvant_engine *e, kvant_diag *diag)
     int from = 0;
 
     for (int i = 0; i < e->b.n_ops; i++) {
-        if (e->ops[i].id != KVANT_OP_MATMUL && e->ops[i].id != KVANT_OP_MATMUL_ID)
+        if (op_weight_use(e->ops[i].id) != KVANT_WEIGHT_MATMUL)
             continue;
         KVANT_TRY(dev->vt->submit(dev, e->ops + from, i - from, 0, diag));
         KVANT_TRY(dev->vt->sync(dev, diag));

@@ -46,16 +46,18 @@ static void add_row(column_sums *s, const float *x, int64_t n, int expert)
     s->rows[expert]++;
 }
 
-static void add_matmul(collect *c, const kvant_matmul_args *a)
+static void add_matmul(collect *c, const void *args)
 {
+    const kvant_matmul_args *a = args;
     column_sums *s = sums_of(c, a->w);
 
     for (int i = 0; s && i < a->m; i++)
         add_row(s, a->x + i * a->ldx, a->w->n_in, 0);
 }
 
-static void add_matmul_id(collect *c, const kvant_matmul_id_args *a)
+static void add_matmul_id(collect *c, const void *args)
 {
+    const kvant_matmul_id_args *a = args;
     column_sums *s = sums_of(c, a->w);
 
     for (int i = 0; s && i < a->n * a->k; i++)
@@ -63,12 +65,15 @@ static void add_matmul_id(collect *c, const kvant_matmul_id_args *a)
             add_row(s, a->x + i / a->x_div * a->ldx, a->w->n_in, a->ids[i]);
 }
 
+static void (*const add_op[KVANT_OP_COUNT])(collect *c, const void *args) = {
+    [KVANT_OP_MATMUL] = add_matmul,
+    [KVANT_OP_MATMUL_ID] = add_matmul_id,
+};
+
 static void on_op(void *user, const kvant_op *op)
 {
-    if (op->id == KVANT_OP_MATMUL)
-        add_matmul(user, op->args);
-    else
-        add_matmul_id(user, op->args);
+    if (add_op[op->id])
+        add_op[op->id](user, op->args);
 }
 
 int collect_open(kvant_engine *e, collect **out, kvant_diag *diag)

@@ -100,6 +100,13 @@ int arg_seqs_slots(int id, const kvant_seqs *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int arg_rows_in(int id, const char *which, const kvant_kv_side *c, kvant_diag *diag)
+{
+    if ((c->fmt->flags & KVANT_FORMAT_PAGE) != 0 && c->tail == NULL)
+        BAD("%s: %s is %s, which is encoded a page at a time and needs an exact tail", arg_op(id), which, c->fmt->name);
+    return KVANT_OK;
+}
+
 int arg_side(int id, const char *which, const kvant_kv_side *c, int h, int d, const kvant_seqs *s, kvant_diag *diag)
 {
     size_t rows, bytes;
@@ -124,8 +131,6 @@ int arg_side(int id, const char *which, const kvant_kv_side *c, int h, int d, co
         BAD("%s: page_bytes of %s = %zu, wanted at least %zu", arg_op(id), which, c->page_bytes, bytes);
     if (c->encoder != KVANT_ENCODER_UPSTREAM && c->encoder != KVANT_ENCODER_BEST)
         BAD("%s: encoder of %s = %d, wanted 0 (upstream) or 1 (best)", arg_op(id), which, c->encoder);
-    if (id == KVANT_OP_CACHE_WRITE && (c->fmt->flags & KVANT_FORMAT_PAGE) != 0 && c->tail == NULL)
-        BAD("%s: %s is %s, which is encoded a page at a time and needs an exact tail", arg_op(id), which, c->fmt->name);
     if (s != NULL && c->tail != NULL && s->n_tokens > 0 && s->tail_table == NULL)
         BAD("%s: %s has an exact tail but seqs.tail_table is NULL", arg_op(id), which);
     return KVANT_OK;

@@ -36,6 +36,8 @@ int arg_seqs_pages(int id, const kvant_seqs *s, kvant_diag *diag);
 int arg_seqs_slots(int id, const kvant_seqs *s, kvant_diag *diag);
 /* A side of h heads of d values; seqs NULL: the op has none. */
 int arg_side(int id, const char *which, const kvant_kv_side *c, int h, int d, const kvant_seqs *s, kvant_diag *diag);
+/* A checked side that single rows are written to. */
+int arg_rows_in(int id, const char *which, const kvant_kv_side *c, kvant_diag *diag);
 
 #define KVANT_OP(ID, name, args, tol, fused, text) int check_##name##_args(const void *args, kvant_diag *diag);
 #include "kvant/ops.def"

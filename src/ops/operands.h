@@ -71,6 +71,12 @@ static inline const kvant_weight *op_weight_of(int id, const void *args)
     return NULL;
 }
 
+/* KVANT_WEIGHT_MATMUL or KVANT_WEIGHT_EMBED of an op that reads a weight, else 0. */
+static inline int op_weight_use(int id)
+{
+    return operands_weight_use(id);
+}
+
 /* Returns 1 if no byte belongs to both: they lie behind each other, or their rows between each other's.  An operand of
  * unknown reach (pages, states) is memory of its own: its first byte is compared. */
 static inline int operands_apart(const op_operand *a, const op_operand *b)

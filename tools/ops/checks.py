@@ -73,6 +73,8 @@ def sides(card):
         if f.kind == "side":
             seqs = "&a->seqs" if "seqs" in card.by_name else "NULL"
             out += f'    KVANT_TRY(arg_side(id, "{f.name}", &a->{f.name}, {card.c(f.heads)}, {card.c(f.width)}, {seqs}, diag));\n'
+            if f.access == "w":
+                out += f'    KVANT_TRY(arg_rows_in(id, "{f.name}", &a->{f.name}, diag));\n'
     return out
 
 

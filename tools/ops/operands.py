@@ -52,6 +52,16 @@ def one(card, f, struct):
     return ""
 
 
+def weight_use(cards):
+    """An op that reads f32 rows beside a weight multiplies them with it; another takes rows of the weight."""
+    out = ["\nstatic inline int operands_weight_use(int id)\n{\n    switch (id) {\n"]
+    for c in cards:
+        if any(f.kind == "weight" for f in c.fields):
+            multiplied = any(f.kind == "operand" and (f.access, f.type) == ("r", "f32") for f in c.fields)
+            out += [f"    case KVANT_OP_{op.upper()}: return KVANT_WEIGHT_{'MATMUL' if multiplied else 'EMBED'};\n" for op in c.ops]
+    return "".join(out) + "    default: return 0;\n    }\n}\n"
+
+
 def table(cards):
     out = [HEAD]
     for c in cards:
@@ -61,4 +71,4 @@ def table(cards):
     for c in cards:
         for op in c.ops:
             out.append(f"    case KVANT_OP_{op.upper()}: operands_{c.name}(args, o); break;\n")
-    return "".join(out) + "    default: break;\n    }\n}\n"
+    return "".join(out) + "    default: break;\n    }\n}\n" + weight_use(cards)

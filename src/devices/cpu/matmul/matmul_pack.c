@@ -225,7 +225,8 @@ void kvant_cpu_pack_part(const kvant_weight *w, int part, int parts)
 
 int kvant_cpu_same_input(const kvant_op *a, const kvant_op *b)
 {
-    if (a->id != KVANT_OP_MATMUL || b->id != KVANT_OP_MATMUL)
+    static const unsigned char packs_x[KVANT_OP_COUNT] = { [KVANT_OP_MATMUL] = 1 };
+    if (!packs_x[a->id] || b->id != a->id)
         return 0;
     const kvant_matmul_args *p = a->args, *q = b->args;
     const matmul_packed *v = p->w->packed, *w = q->w->packed;
