@@ -1,11 +1,12 @@
-/* check_vulkan_fuse.c: ops that the device "vulkan" does together when they are neighbours in a list (vk_fuse.c) leave
- * every buffer as the same ops do one list each; and an op in two dispatches.  Without a Vulkan
- * driver it says so and passes. */
+/* check_vulkan_fuse.c: every fused form (ops/fuse) of the device "vulkan" leaves all buffers as its ops do one by one:
+ * the same bits on a software driver where the form sums in the order of the ops; and an op in two dispatches.  Without
+ * a Vulkan driver it says so and passes. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "devices/device.h"
 #include "formats/format.h"
+#include "ops/fuse/fuse.h"
 #include "support/check.h"
 
 enum { MOST = 4096, N_IN = 96, F = 70, EXPERTS = 3 };     /* F: not a multiple of a workgroup's outputs */
@@ -32,12 +33,29 @@ static void run(const kvant_op *ops, int n, int single, float *x, const float *s
     CHECK(dev->vt->copy_out(dev, got, x, values * sizeof(float), &diag) == KVANT_OK, "%s", diag.text);
 }
 
-static void same(const kvant_op *ops, int n, float *x, const float *start, size_t values, const char *what)
+static int taken[FUSED_END - KVANT_OP_COUNT];
+
+/* The device runs the first `want` ops of the list as this form. */
+static void is_form(const kvant_op *ops, int n, int want, int form)
 {
+    kvant_op op;
+    const int took = device_next_op(dev, ops, n, &op);
+
+    CHECK(took == want && op.id == form, "%s: %d ops by form %d", fuse_get(form)->name, took, op.id);
+    taken[form - KVANT_OP_COUNT]++;
+}
+
+static void same(const kvant_op *ops, int n, float *x, const float *start, size_t values, int form, int bits)
+{
+    const char *what = fuse_get(form)->name;
+
+    is_form(ops, n, n, form);
     run(ops, n, 0, x, start, values, whole);
     run(ops, n, 1, x, start, values, apart);
     CHECK(memcmp(whole, start, values * sizeof(float)) != 0, "%s: nothing was done", what);
     CHECK(check_nmse(whole, apart, values) <= 1e-13, "%s: error %g", what, check_nmse(whole, apart, values));
+    if (bits && dev->vt->is_software(dev))
+        CHECK(memcmp(whole, apart, values * sizeof(float)) == 0, "%s: other bits", what);
 }
 
 /* Queries of h heads and keys of two behind them, in place, as block_attention.c lists them. */
@@ -62,7 +80,7 @@ static void norms_and_ropes(int n, int d, int n_rot, int neox)
                           rk = { k, dp, df, 1.0f, neox, n_rot, n, H_KV, ld, d };
     const kvant_op ops[] = { { KVANT_OP_NORM_RMS, &nq }, { KVANT_OP_NORM_RMS, &nk }, { KVANT_OP_ROPE, &rq },
                              { KVANT_OP_ROPE, &rk } };
-    same(ops, 4, x, start, (size_t)(n * ld), neox ? "norms and ropes, neox" : "norms and ropes");
+    same(ops, 4, x, start, (size_t)(n * ld), FUSED_NORM_ROPE, 1);
 }
 
 static const int32_t *ints(const int32_t *from, int n)
@@ -72,8 +90,9 @@ static const int32_t *ints(const int32_t *from, int n)
     return (const int32_t *)(const void *)room(as, (size_t)n);
 }
 
-/* The same, then keys and values into pages of a format: the rows, two pages of keys, two of values in one buffer. */
-static void norms_ropes_writes(int n, int d, const char *format)
+/* Then keys and values into pages of a format, by the form if `written`.  One buffer has the rows, two pages of keys
+ * and two of values. */
+static void norms_ropes_writes(int n, int d, const char *format, int written)
 {
     enum { H = 2, H_KV = 1 };
     const kvant_format *f = kvant_format_find(format);
@@ -106,6 +125,7 @@ static void norms_ropes_writes(int n, int d, const char *format)
     const kvant_cache_write_args ck = { q, sk, k, ld, H_KV, d }, cv = { q, sv, v, ld, H_KV, d };
     const kvant_op ops[] = { { KVANT_OP_NORM_RMS, &nq }, { KVANT_OP_NORM_RMS, &nk }, { KVANT_OP_ROPE, &rq },
                              { KVANT_OP_ROPE, &rk },     { KVANT_OP_CACHE_WRITE, &ck }, { KVANT_OP_CACHE_WRITE, &cv } };
+    is_form(ops, 6, written ? 6 : 4, written ? FUSED_NORM_ROPE_WRITE : FUSED_NORM_ROPE);
     run(ops, 6, 0, x, start, values, whole);
     run(ops, 6, 1, x, start, values, apart);
     CHECK(check_nmse(whole, apart, rows) <= 1e-13, "%s: error %g", format, check_nmse(whole, apart, rows));
@@ -145,7 +165,7 @@ static void gate_and_up(int m, int k, const char *type)
     const kvant_swiglu_args s = { y, y + F, y, slots, F, 2 * F, 2 * F, 2 * F };
     const kvant_op ops[] = { { k ? KVANT_OP_MATMUL_ID : KVANT_OP_MATMUL, k ? (const void *)&e : (const void *)&a },
                              { KVANT_OP_SWIGLU, &s } };
-    same(ops, 2, y, start, values, k ? "matmul_id and swiglu" : "matmul and swiglu");
+    same(ops, 2, y, start, values, k ? FUSED_MATMUL_ID_SWIGLU : FUSED_MATMUL_SWIGLU, 1);
     dev->vt->weight_free(dev, &w);
 }
 
@@ -169,7 +189,7 @@ static void product_norm_product(int m, int gate)
     const kvant_swiglu_args s = { y, y + F, y, m, F, 2 * F, 2 * F, 2 * F };
     const kvant_op ops[] = { { KVANT_OP_MATMUL, &p }, { KVANT_OP_NORM_ADD_RMS, &n }, { KVANT_OP_MATMUL, &q },
                              { KVANT_OP_SWIGLU, &s } };
-    same(ops, 3 + gate, x, start, values, gate ? "matmul, norm, matmul, swiglu" : "matmul, norm, matmul");
+    same(ops, 3 + gate, x, start, values, gate ? FUSED_MATMUL_NORM_SWIGLU : FUSED_MATMUL_NORM, 0);
     dev->vt->weight_free(dev, &first);
     dev->vt->weight_free(dev, &second);
 }
@@ -207,8 +227,8 @@ int main(void)
     norms_and_ropes(3, 64, 32, 1);
     norms_and_ropes(3, 64, 64, 0);
     for (int n = 1; n <= 3; n += 2) {
-        norms_ropes_writes(n, 64, "f16");
-        norms_ropes_writes(n, 32, "bf16");
+        norms_ropes_writes(n, 64, "f16", 1);
+        norms_ropes_writes(n, 32, "bf16", 0);
     }
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
         gate_and_up(m, 0, m == 2 ? "Q5_1" : "Q8_0");
@@ -217,6 +237,8 @@ int main(void)
     for (int m = 1; m <= 8; m = m < 3 ? m + 1 : m + 5)
         for (int gate = 0; gate < 2; gate++)
             product_norm_product(m, gate);
+    for (int id = KVANT_OP_COUNT; id < FUSED_END; id++)
+        CHECK(taken[id - KVANT_OP_COUNT] > 0, "%s: this test has no list for it", fuse_get(id)->name);
     dev->vt->close(dev);
     return check_end("check_vulkan_fuse");
 }
