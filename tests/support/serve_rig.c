@@ -1,7 +1,9 @@
 /* serve_rig.c: see serve_rig.h. */
 #include "support/serve_rig.h"
 
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 #include "base/rng.h"
 #include "support/check.h"
@@ -12,12 +14,25 @@ int serve_open(serve_rig *r, const char *path, kvant_engine_params ep, kvant_ses
     return serve_open_model(r, &mp, ep, sp);
 }
 
+/* KVANT_TEST_DEVICES=cpu:1,cpu:2: layers over these and routed experts on the CPU apart, where a test names no
+ * device. */
+static void place(kvant_engine_params *ep)
+{
+    const char *devices = getenv("KVANT_TEST_DEVICES");
+
+    if (!devices || ep->device)
+        return;
+    ep->device = devices;
+    ep->cpu_experts = INT_MAX;
+}
+
 int serve_open_model(serve_rig *r, const kvant_model_params *mp, kvant_engine_params ep, kvant_session_params sp)
 {
     const char *path = mp->path;
     kvant_diag d = { "" };
 
     memset(r, 0, sizeof *r);
+    place(&ep);
     CHECK(kvant_model_open(mp, &r->m, &d) == KVANT_OK, "%s: %s", path, d.text);
     if (!r->m)
         return 0;
