@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from support.serve import ROOT, Checks, Server, built, is_sanitized  # noqa: E402
 
 TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
-COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "convert", "quantize", "imatrix",
+COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "convert", "quantize", "imatrix", "health",
             "verify"]
 # N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
 POPULAR = [
@@ -74,7 +74,7 @@ def check_popular(c, build, folder):
         words = [{"LOG": folder + "/log", "DIR": folder}.get(w, w) for w in text.split()]
         if kind == "R":
             r = run(build, "serve", "-m", TINY, "--port", "0", *words)
-            c.ok(r.returncode in (2, 5) and want[0] in r.stderr and "did you mean" not in r.stderr, f"serve {text}: {r.stderr}")
+            c.ok(r.returncode in (2, 3, 5) and want[0] in r.stderr and "did you mean" not in r.stderr, f"serve {text}: {r.stderr}")
             continue
         r = serve_missing(build, *words)
         notes = [line for line in r.stderr.splitlines() if ": no effect: " in line]

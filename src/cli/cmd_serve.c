@@ -195,11 +195,28 @@ static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
 {
     KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys,
                            diag));
-    const int plain = keys->n;
-    KVANT_TRY(read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
-                           keys, diag));
-    keys->n_admin = keys->n - plain;
-    return KVANT_OK;
+    keys->admin = 1;
+    keys->grows = opt_str(o, OPT_API_KEY_FILE) || opt_str(o, OPT_ADMIN_KEY_FILE);
+    return read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
+                        keys, diag);
+}
+
+typedef struct key_files {
+    const opts *o;
+    auth *keys;
+} key_files;
+
+/* SIGHUP: the files again. */
+static int renew_keys(void *user, kvant_diag *diag)
+{
+    key_files *f = user;
+    auth fresh = { 0 };
+    int code = read_keys(f->o, &fresh, diag);
+
+    if (code == KVANT_OK)
+        code = auth_renew(f->keys, &fresh, diag);
+    auth_free(&fresh);
+    return code;
 }
 
 /* "dir/novella-hybrid.gguf" -> "novella-hybrid" */
@@ -255,13 +272,16 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
     p->metrics_vllm = compat && strstr(compat, "vllm");
     p->metrics_llamacpp = compat && strstr(compat, "llamacpp");
-    p->slots = !opt_flag(o, OPT_NO_SLOTS);
-    p->metrics = !opt_flag(o, OPT_NO_METRICS);
+    p->on.slots = !opt_flag(o, OPT_NO_SLOTS);
+    p->on.metrics = !opt_flag(o, OPT_NO_METRICS);
     p->prefill = !opt_flag(o, OPT_SERVE_NO_PREFILL);
-    p->page = !opt_flag(o, OPT_NO_UI);
+    p->on.page = !opt_flag(o, OPT_NO_UI);
     p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
     p->seed = opt_int(o, OPT_SEED);
     p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
+    p->access_log = opt_is(o, OPT_LOG_ACCESS, "json")   ? SERVER_LOG_JSON
+                    : opt_is(o, OPT_LOG_ACCESS, "text") ? SERVER_LOG_TEXT
+                                                        : SERVER_LOG_NONE;
     p->keep_billing = opt_flag(o, OPT_KEEP_BILLING);
     p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
     p->tool_dialect = opt_str(o, OPT_TOOL_DIALECT);
@@ -406,7 +426,9 @@ int cmd_serve(const opts *o, kvant_diag *diag)
     if (code == KVANT_OK) {
         l.n_keys = keys.n;
         const server_loader how = { &l, open_part, start_part };
+        key_files files = { o, &keys };
         server_options(o, &keys, &p);
+        p.renew = (server_renew){ keys.grows ? renew_keys : NULL, &files };
         p.loader = &how;
         p.models_max = (int)opt_int(o, OPT_MODELS_MAX);
         p.models_memory = l.memory;

@@ -169,10 +169,10 @@ static void put_abilities(const served *m, jsonw *w)
     jsonw_kbool(w, "supports_parallel_tool_calls", calls);
     jsonw_kbool(w, "supports_string_content", 1);
     jsonw_end(w);
-    jsonw_kbool(w, "endpoint_slots", m->s->p.slots);
-    jsonw_kbool(w, "endpoint_metrics", m->s->p.metrics);
+    jsonw_kbool(w, "endpoint_slots", m->s->p.on.slots);
+    jsonw_kbool(w, "endpoint_metrics", m->s->p.on.metrics);
     jsonw_kbool(w, "endpoint_props", 0);
-    jsonw_kbool(w, "webui", m->s->p.page);
+    jsonw_kbool(w, "webui", m->s->p.on.page);
     jsonw_kbool(w, "is_sleeping", 0);
 }
 

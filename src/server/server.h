@@ -3,7 +3,8 @@
  *
  * server_open listens; server_run serves.  A thread of the server loads models: the only one at once (/health answers
  * 503 until it is there), those of a router when requests name them.
- * SIGTERM, SIGINT and SIGHUP drain; a second one ends at once (server_run returns KVANT_ECANCELED). */
+ * SIGTERM and SIGINT drain, and SIGHUP where there is nothing to reload; a second one ends at once (server_run returns
+ * KVANT_ECANCELED). */
 #ifndef KVANT_SERVER_SERVER_H
 #define KVANT_SERVER_SERVER_H
 
@@ -42,6 +43,19 @@ int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *d
 int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
 
+/* On SIGHUP, loop thread: keys are read again; fn NULL: they cannot be. */
+typedef struct server_renew {
+    int (*fn)(void *user, kvant_diag *diag);
+    void *user;
+} server_renew;
+
+/* Routes that may be switched off: GET /slots, GET /metrics, the page at /. */
+typedef struct server_open_routes {
+    int slots, metrics, page;
+} server_open_routes;
+
+enum { SERVER_LOG_NONE, SERVER_LOG_TEXT, SERVER_LOG_JSON };
+
 /* Defaults of requests about thoughts. */
 typedef struct server_thoughts {
     int apart;    /* they come as reasoning_content */
@@ -63,6 +77,8 @@ typedef struct server_params {
     const char *tags;         /* of the only model, with commas, or NULL: /v1/models tells them */
     int port;                 /* 0: any free one */
     const auth *keys;         /* NULL or empty: no key is asked for */
+    server_renew renew;
+    int access_log;           /* SERVER_LOG_*: a line on standard output for each request */
     const char *api_prefix;   /* in front of every route, "" for none */
     const char *cors_origins; /* NULL: no CORS; "*", or a comma list of origins */
     int max_connections;
@@ -74,11 +90,10 @@ typedef struct server_params {
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens;  /* -1: up to the context */
     int metrics_vllm, metrics_llamacpp; /* also under their names */
-    int slots, metrics;           /* 1: GET /slots, GET /metrics answer */
-    int page;                     /* 1: the page at / answers */
+    server_open_routes on;
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */
-    int catch_signals;            /* 1: SIGTERM, SIGINT and SIGHUP drain */
+    int catch_signals;            /* 1: SIGTERM and SIGINT drain, SIGHUP reloads */
     int strict_model;             /* 1: another model's name in a request is 404 */
     int prefill;                  /* 1: a chat's last message, an assistant's, goes on */
     int keep_billing;             /* 1: system texts keep Claude Code's line for the bill */

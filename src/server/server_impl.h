@@ -120,6 +120,7 @@ typedef struct budget {
     int64_t answer_bytes;
     int calls;
     tenant_use *tenants; /* by key index + 1 */
+    struct key_use *uses; /* likewise (access.c) */
 } budget;
 
 /* A model: a file's name, and all that there is of it while it is loaded. */
@@ -231,8 +232,19 @@ int server_has_keys(const server *s);
 /* -1: the request may go on to its body, else the result of the answer that was queued. */
 int head_check(call *c, struct MHD_Connection *conn, const char *url, const char *version);
 
+/* ---- access.c ---- */
+/* A key's use, for the operator; loop thread. */
+typedef struct key_use {
+    uint64_t requests, failed, prompt, cached, generated;
+} key_use;
+int access_open(server *s, kvant_diag *diag);
+void access_close(server *s);
+void access_done(call *c, int whole);              /* a request has ended: counted, and logged if that is wanted */
+void access_metrics(const call *c, sbuf *out); /* the counters of all keys for an administrator, else of the own one */
+
 /* ---- budget.c ---- */
 int budget_open(server *s, kvant_diag *diag);
+void budget_share(server *s); /* what one key may have, by the number of keys; once the workers are there */
 void budget_close(server *s);
 /* Room for a body of so many bytes (-1: unknown, chunked), and for its first n bytes.  API_OK, or why not. */
 int budget_body_begin(call *c, int64_t bytes, api_error *e);

@@ -7,7 +7,7 @@
 
 int work_queue_open(work_queue *q, int n)
 {
-    *q = (work_queue){ .lanes = kvant_calloc((size_t)n, sizeof *q->lanes), .n = n };
+    *q = (work_queue){ .lanes = kvant_calloc((size_t)n, sizeof *q->lanes), .n = n, .shared = n > 2 };
     return q->lanes ? KVANT_OK : KVANT_ENOMEM;
 }
 
@@ -38,17 +38,11 @@ static void drain(work_lane *l, int64_t now)
     l->at_ns = now;
 }
 
-/* Only keys share workers: one tenant, or one key and those without, are not told apart. */
-static int is_shared(const work_queue *q)
-{
-    return q->n > 2;
-}
-
 static int may_take(const work_queue *q, work_lane *l, int large, int only_light, int64_t now)
 {
-    if (!l->first[large] || (is_shared(q) && l->running[large]))
+    if (!l->first[large] || (q->shared && l->running[large]))
         return 0;
-    if (!only_light || !is_shared(q))
+    if (!only_light || !q->shared)
         return 1;
     drain(l, now);
     return l->used_ns <= WORK_LIGHT_NS;

@@ -29,6 +29,7 @@ typedef struct work_lane {
 typedef struct work_queue {
     work_lane *lanes;
     int n; /* tenants */
+    int shared; /* keys share the workers; one tenant, or one key and those without, are not told apart */
     int waiting[2];
     uint64_t turns;
 } work_queue;

@@ -151,7 +151,7 @@ int workers_start(server *s, kvant_diag *diag)
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->news, NULL);
     k->open = 1;
-    if (work_queue_open(&k->queue, (s->p.keys ? s->p.keys->n : 0) + 1) != KVANT_OK)
+    if (work_queue_open(&k->queue, auth_room(s->p.keys) + 1) != KVANT_OK)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     for (; k->n < WORKERS; k->n++)
         if (pthread_create(&k->thread[k->n], NULL, of[k->n], s) != 0)

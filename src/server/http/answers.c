@@ -90,7 +90,7 @@ static sent_text *slowest(const server *s, int tenant, int spare, int64_t now)
 
 static int greatest(const server *s)
 {
-    const int n = (s->p.keys ? s->p.keys->n : 0) + 1;
+    const int n = auth_room(s->p.keys) + 1;
     int most = 0;
 
     for (int i = 1; i < n; i++)

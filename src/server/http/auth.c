@@ -1,7 +1,9 @@
 /* auth.c: see auth.h. */
 #include "server/http/auth.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include "base/error.h"
 #include "base/file/file.h"
@@ -27,10 +29,42 @@ int auth_add(auth *a, const char *key, size_t n, kvant_diag *diag)
             return kvant_fail(diag, KVANT_EINVAL, "API key: a blank or control character at byte %zu", i);
     if (a->n == AUTH_MAX_KEYS)
         return kvant_fail(diag, KVANT_EINVAL, "API keys: more than %d", AUTH_MAX_KEYS);
-    if (!a->hash && !(a->hash = kvant_calloc(AUTH_MAX_KEYS, sizeof *a->hash)))
+    if (!a->hash)
+        a->hash = kvant_calloc(AUTH_MAX_KEYS, sizeof *a->hash);
+    if (!a->keys)
+        a->keys = kvant_calloc(AUTH_MAX_KEYS, sizeof *a->keys);
+    if (!a->hash || !a->keys)
         return kvant_fail(diag, KVANT_ENOMEM, "API keys: out of memory");
     sha256(key, n, a->hash[a->n]);
+    a->keys[a->n] = (auth_key){ .admin = a->admin };
+    for (int i = 0; i < 4; i++)
+        snprintf(a->keys[a->n].name + 2 * i, 3, "%02x", a->hash[a->n][i]);
     a->n++;
+    return KVANT_OK;
+}
+
+/* "KEY" or "KEY NAME" */
+static int add_line(auth *a, const char *s, size_t n, kvant_diag *diag)
+{
+    size_t key = 0, from, end = n;
+
+    while (key < n && s[key] != ' ' && s[key] != '\t')
+        key++;
+    for (from = key; from < n && (s[from] == ' ' || s[from] == '\t');)
+        from++;
+    while (end > from && (s[end - 1] == ' ' || s[end - 1] == '\t'))
+        end--;
+    for (size_t i = from; i < end; i++)
+        if ((unsigned char)s[i] < ' ' || (unsigned char)s[i] > '~' || s[i] == '"' || s[i] == '\\')
+            return kvant_fail(diag, KVANT_EINVAL, "API key: its name has a character that is not printable ASCII, \" or "
+                              "\\: byte %zu", i);
+    if (key == 6 && end > from && strncasecmp(s, "Bearer", 6) == 0) /* a header's value is no key and its name */
+        return kvant_fail(diag, KVANT_EINVAL, "API key: found \"Bearer\" in front, wanted the key itself");
+    if (end - from >= AUTH_NAME)
+        return kvant_fail(diag, KVANT_EINVAL, "API key: a name of %zu bytes, want at most %d", end - from, AUTH_NAME - 1);
+    KVANT_TRY(auth_add(a, s, key, diag));
+    if (end > from)
+        snprintf(a->keys[a->n - 1].name, AUTH_NAME, "%.*s", (int)(end - from), s + from);
     return KVANT_OK;
 }
 
@@ -57,7 +91,7 @@ int auth_add_file(auth *a, const char *path, kvant_diag *diag)
         if (n && s[n - 1] == '\r')
             n--;
         if (n)
-            code = auth_add(a, s, n, diag);
+            code = add_line(a, s, n, diag);
         s += whole + 1;
     }
     memset(text, 0, size);
@@ -70,6 +104,7 @@ int auth_add_file(auth *a, const char *path, kvant_diag *diag)
 void auth_free(auth *a)
 {
     kvant_free(a->hash);
+    kvant_free(a->keys);
     *a = (auth){ 0 };
 }
 
@@ -82,7 +117,7 @@ int auth_find(const auth *a, const char *key, size_t n)
         n = 0; /* no key is that long; compare something all the same */
     sha256(key, n, hash);
     for (int i = 0; i < a->n; i++) {
-        int mask = -auth_equal(a->hash[i], hash);
+        int mask = -(auth_equal(a->hash[i], hash) & !a->keys[i].gone);
         found = (found & ~mask) | (i & mask);
     }
     return found;
@@ -90,7 +125,56 @@ int auth_find(const auth *a, const char *key, size_t n)
 
 int auth_is_admin(const auth *a, int key)
 {
-    return key >= a->n - a->n_admin && key < a->n;
+    return key >= 0 && key < a->n && a->keys[key].admin && !a->keys[key].gone;
+}
+
+int auth_count(const auth *a, int admin)
+{
+    int n = 0;
+
+    for (int i = 0; a && i < a->n; i++)
+        n += !a->keys[i].gone && (!admin || a->keys[i].admin);
+    return n;
+}
+
+int auth_room(const auth *a)
+{
+    return !a ? 0 : a->grows && a->n ? AUTH_MAX_KEYS : a->n;
+}
+
+/* The last key of `in` that is key i of `of`; -1. */
+static int same_key(const auth *in, const auth *of, int i)
+{
+    int found = -1;
+
+    for (int k = 0; k < in->n; k++)
+        if (auth_equal(in->hash[k], of->hash[i]))
+            found = k;
+    return found;
+}
+
+int auth_renew(auth *a, const auth *fresh, kvant_diag *diag)
+{
+    int more = 0;
+
+    for (int i = 0; i < fresh->n; i++)
+        more += same_key(a, fresh, i) < 0;
+    if (fresh->n == 0 || a->n + more > auth_room(a))
+        return kvant_fail(diag, KVANT_EINVAL, "API keys: found %d, of them %d new ones since the start, wanted at least 1 and "
+                          "room for them (%d)", fresh->n, more, auth_room(a) - a->n);
+    for (int i = 0; i < a->n; i++) {
+        const int k = same_key(fresh, a, i);
+        a->keys[i].gone = k < 0;
+        if (k >= 0)
+            a->keys[i] = fresh->keys[k];
+    }
+    for (int i = 0; i < fresh->n; i++) {
+        if (same_key(a, fresh, i) >= 0)
+            continue;
+        memcpy(a->hash[a->n], fresh->hash[i], sizeof *a->hash);
+        a->keys[a->n++] = fresh->keys[i];
+    }
+    return KVANT_OK;
 }
 
 void auth_salt(const auth *a, int key, const char *salt, unsigned char out[16])

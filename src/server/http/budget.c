@@ -9,9 +9,17 @@
 
 enum { CHUNKED_FIRST = 16 << 10 }; /* bytes that a body of unknown length gets at first; it doubles from there */
 
-static int n_keys(const server *s)
+void budget_share(server *s)
 {
-    return s->p.keys ? s->p.keys->n : 0;
+    const int n = auth_count(s->p.keys, 0);
+    budget *b = &s->budget;
+
+    /* One key alone can take all; of several each leaves the others room. */
+    b->body_key = n < 2 ? b->body_all : b->body_all / 2 > s->p.max_body ? b->body_all / 2 : s->p.max_body;
+    b->calls_key = n > 1 ? (s->p.max_connections * 3 + 3) / 4 : s->p.max_connections;
+    pthread_mutex_lock(&s->workers.lock);
+    s->workers.queue.shared = n > 1;
+    pthread_mutex_unlock(&s->workers.lock);
 }
 
 int budget_open(server *s, kvant_diag *diag)
@@ -23,10 +31,7 @@ int budget_open(server *s, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL,
                           "--max-body-memory: %lld bytes, want at least one body (--max-body), %lld",
                           (long long)b->body_all, (long long)s->p.max_body);
-    /* One key alone can take all; of several each leaves the others room. */
-    b->body_key = n_keys(s) < 2 ? b->body_all : b->body_all / 2 > s->p.max_body ? b->body_all / 2 : s->p.max_body;
-    b->calls_key = n_keys(s) > 1 ? (s->p.max_connections * 3 + 3) / 4 : s->p.max_connections;
-    b->tenants = kvant_calloc((size_t)n_keys(s) + 1, sizeof *b->tenants);
+    b->tenants = kvant_calloc((size_t)auth_room(s->p.keys) + 1, sizeof *b->tenants);
     return b->tenants ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
 }
 

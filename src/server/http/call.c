@@ -84,6 +84,7 @@ void call_completed(void *cls, struct MHD_Connection *conn, void **con_cls, enum
     log_msg(LOG_DEBUG, "%.10s %.90s %d %.1f ms%s", c->method, c->path, c->status,
             (double)(clock_ns() - c->t0_ns) * 1e-6,
             how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not completed)");
+    access_done(c, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (c->job) {
         job *j = c->job;
         call_unlink_job(c);

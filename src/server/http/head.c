@@ -164,7 +164,7 @@ static int check_key(const head_text *h)
             return refuse(h, API_AUTH, "API key: missing or wrong (Authorization: Bearer KEY)");
         if (c->route && c->route->flags & ROUTE_ADMIN && !auth_is_admin(c->s->p.keys, c->key))
             return refuse(h, API_FORBIDDEN,
-                          c->s->p.keys->n_admin ? "this route wants the admin key"
+                          auth_count(c->s->p.keys, 1) ? "this route wants the admin key"
                                                 : "this route wants an admin key: --admin-key-file gives one");
     }
     c->client->known = 1;

@@ -39,9 +39,7 @@ server_params server_defaults(void)
                             .stall_s = 30,
                             .watchdog_s = 60,
                             .default_max_tokens = -1,
-                            .slots = 1,
-                            .metrics = 1,
-                            .page = 1,
+                            .on = { .slots = 1, .metrics = 1, .page = 1 },
                             .seed = -1,
                             .thoughts = { .apart = 1, .budget = -1 },
                             .sampler = kvant_sampler_defaults() };
@@ -96,7 +94,7 @@ static int open_fds(server *s, kvant_diag *diag)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);                /* a terminal that closes */
+    sigaddset(&set, SIGHUP);                /* a reload, or a terminal that closes */
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any other thread is made: they inherit it */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return add_fd(s, &s->signal_fd, diag);
@@ -175,9 +173,13 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     if (code == KVANT_OK)
         code = open_fds(s, diag);
     if (code == KVANT_OK)
-        code = workers_start(s, diag); /* signals are blocked by now, for them too */
+        code = access_open(s, diag);
     if (code == KVANT_OK)
+        code = workers_start(s, diag); /* signals are blocked by now, for them too */
+    if (code == KVANT_OK) {
+        budget_share(s);
         code = models_open(s, diag);
+    }
     if (code == KVANT_OK)
         code = open_daemon(s, diag);
     if (code == KVANT_OK)
@@ -240,5 +242,6 @@ void server_close(server *s)
     response_store_free(s->responses);
     pthread_mutex_destroy(&s->dirty_lock);
     budget_close(s);
+    access_close(s);
     kvant_free(s);
 }

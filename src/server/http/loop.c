@@ -5,6 +5,7 @@
  * leaves is seen here).  A client that closes its sending side counts as gone.  An event's pointer is the address of
  * the server's field for the descriptor, or a client. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -74,12 +75,37 @@ static void begin_drain(server *s)
     log_msg(LOG_INFO, "shutting down: %d requests end first, at most %d ms", s->n_streams, s->p.drain_ms);
 }
 
+/* Keys and the list of models anew; on an error what there was stays. */
+static void reload(server *s)
+{
+    kvant_diag diag = { "" };
+    int code = s->p.renew.fn ? s->p.renew.fn(s->p.renew.user, &diag) : KVANT_OK;
+
+    if (code == KVANT_OK && s->p.keys) {
+        budget_share(s);
+        log_msg(LOG_INFO, "SIGHUP: %d API keys, %d of them admin keys", auth_count(s->p.keys, 0),
+                auth_count(s->p.keys, 1));
+    }
+    if (code == KVANT_OK && s->p.router && (code = models_reload(s, &diag)) == KVANT_OK)
+        log_msg(LOG_INFO, "SIGHUP: %d models", (int)s->models.n);
+    if (code != KVANT_OK)
+        log_msg(LOG_ERROR, "SIGHUP: nothing is changed: %s", diag.text);
+}
+
+/* A terminal that closes ends the program; so does kill -HUP where there is nothing to read again. */
+static int is_reload(const server *s, const struct signalfd_siginfo *info)
+{
+    return info->ssi_signo == SIGHUP && info->ssi_code != SI_KERNEL && (s->p.renew.fn || s->p.router) && !s->draining;
+}
+
 static void take_signals(server *s)
 {
     struct signalfd_siginfo info;
 
     while (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (s->signals++ || !models_ready(s)) {
+        if (is_reload(s, &info))
+            reload(s);
+        else if (s->signals++ || !models_ready(s)) {
             s->stop = 1;
             s->killed_by = s->signals > 1 ? (int)info.ssi_signo : 0;
         } else {

@@ -80,7 +80,7 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
                        .streams = s->n_streams,
                        .uptime_ns = clock_ns() - s->started_ns };
 
-    if (!s->p.metrics)
+    if (!s->p.on.metrics)
         return route_fail(c, conn, API_OFF, "", "/metrics is switched off (--no-metrics)");
     if (!s->p.router && s->models.n)
         v.model = s->models.list[0].name;
@@ -93,6 +93,7 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
         grammar_cache_get_stats(m->env.grammars, &v.grammars);
     }
     metrics_text(m ? &m->metrics : NULL, m ? &st : NULL, &v, &text);
+    access_metrics(c, &text);
     if (!text.error)
         return respond_text(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
     sbuf_free(&text);
@@ -131,7 +132,7 @@ enum MHD_Result get_slots(call *c, struct MHD_Connection *conn)
     const char *strict = query_value(conn, "fail_on_no_slot");
     jsonw w;
 
-    if (!c->s->p.slots)
+    if (!c->s->p.on.slots)
         return route_fail(c, conn, API_OFF, "", "/slots is switched off (--no-slots)");
     kvant_session_get_stats(c->m->session, &st);
     if (strict && strcmp(strict, "1") == 0 && st.running >= st.max_seqs)
@@ -177,7 +178,7 @@ enum MHD_Result get_page(call *c, struct MHD_Connection *conn)
     const char *name = strrchr(c->route->path, '/') + 1;
     const ui_file *f = ui_find(name[0] ? name : "index.html");
 
-    if (!f || !c->s->p.page)
+    if (!f || !c->s->p.on.page)
         return route_fail(c, conn, API_NOT_FOUND, "", f ? "the page is switched off" : "no such file");
     return respond_fixed(c, conn, 200, ui_type(f->name), (const char *)f->bytes, f->n);
 }

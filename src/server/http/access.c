@@ -1,0 +1,188 @@
+/* access.c: what the operator learns of each request: a line of the access log, and counters of each key.  Loop
+ * thread.
+ *
+ * A line goes out when the connection is done with the answer.  It has no text of a prompt, and of a key the name
+ * alone (auth.h). */
+#include <arpa/inet.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "server/routes/routes.h"
+
+enum { LINE_BYTES = 1200 };
+
+int access_open(server *s, kvant_diag *diag)
+{
+    s->budget.uses = kvant_calloc((size_t)auth_room(s->p.keys) + 1, sizeof *s->budget.uses);
+    return s->budget.uses ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
+}
+
+void access_close(server *s)
+{
+    kvant_free(s->budget.uses);
+    s->budget.uses = NULL;
+}
+
+static const char *name_of(const server *s, int key)
+{
+    return key < 0 ? "" : s->p.keys->keys[key].name;
+}
+
+/* Tokens of the request, as the answer's usage has them: a prompt counts once for its choices. */
+static key_use tokens_of(job *j)
+{
+    key_use u = { .requests = 0 };
+
+    if (!j || (j->kind != JOB_GENERATE && j->kind != JOB_EMBED && j->kind != JOB_RERANK))
+        return u;
+    const int n = j->kind == JOB_GENERATE && j->gen.n_prompt_texts ? j->gen.n_prompt_texts
+                  : j->kind == JOB_GENERATE                        ? 1
+                                                                   : j->n_choices;
+    pthread_mutex_lock(&j->lock);
+    for (int i = 0; i < j->n_choices; i++) {
+        const choice *c = &j->choices[i];
+        const int first = c->index % (j->n_choices / n) == 0;
+        u.generated += (uint64_t)c->n_generated;
+        u.prompt += first ? (uint64_t)c->n_prompt : 0;
+        u.cached += first ? (uint64_t)c->n_cached : 0;
+    }
+    pthread_mutex_unlock(&j->lock);
+    return u;
+}
+
+static void client_address(const client *k, char out[64])
+{
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+
+    snprintf(out, 64, "-");
+    if (!k || getpeername(k->fd, (struct sockaddr *)&a, &n) != 0)
+        return;
+    if (a.ss_family == AF_INET)
+        inet_ntop(AF_INET, &((struct sockaddr_in *)&a)->sin_addr, out, 64);
+    else if (a.ss_family == AF_INET6)
+        inet_ntop(AF_INET6, &((struct sockaddr_in6 *)&a)->sin6_addr, out, 64);
+    else
+        snprintf(out, 64, "unix");
+}
+
+static void time_text(char out[40])
+{
+    struct timespec now;
+    struct tm tm;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    const size_t n = strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + n, 40 - n, ".%03ldZ", now.tv_nsec / 1000000);
+}
+
+static void put_json(const call *c, const key_use *u, int whole, const char *when, const char *from, double ms)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "time", when);
+    jsonw_kstr(&w, "client", from);
+    jsonw_kstr(&w, "key", name_of(c->s, c->key));
+    jsonw_kstr(&w, "method", c->method);
+    jsonw_kstr(&w, "path", c->path);
+    jsonw_kint(&w, "status", c->status);
+    jsonw_kbool(&w, "complete", whole);
+    jsonw_key(&w, "ms");
+    jsonw_num(&w, ms);
+    jsonw_kstr(&w, "id", c->job ? c->job->id : "");
+    jsonw_kstr(&w, "model", c->job && c->job->m ? c->job->m->name : "");
+    jsonw_kint(&w, "prompt_tokens", (int64_t)u->prompt);
+    jsonw_kint(&w, "cached_tokens", (int64_t)u->cached);
+    jsonw_kint(&w, "completion_tokens", (int64_t)u->generated);
+    jsonw_end(&w);
+    char line[LINE_BYTES];
+    if (!jsonw_error(&w) && snprintf(line, sizeof line, "%s\n", w.buf) < (int)sizeof line)
+        log_emit(STDOUT_FILENO, line);
+    jsonw_free(&w);
+}
+
+/* A text from outside could begin a line of its own, or hide one. */
+static void plain(const char *s, char *out, size_t cap)
+{
+    size_t n = 0;
+
+    for (; *s && n + 1 < cap; s++)
+        out[n++] = (unsigned char)*s > ' ' && (unsigned char)*s < 0x7F ? *s : '?';
+    out[n] = 0;
+}
+
+static void put_text(const call *c, const key_use *u, int whole, const char *when, const char *from, double ms)
+{
+    char line[LINE_BYTES], path[sizeof c->path], method[24], key[AUTH_NAME];
+    const char *name = name_of(c->s, c->key);
+
+    plain(c->path, path, sizeof path);
+    plain(c->method, method, sizeof method);
+    plain(name[0] ? name : "-", key, sizeof key);
+    snprintf(line, sizeof line, "%s %s %s %s %s %d%s %.1fms %s prompt=%llu cached=%llu completion=%llu\n", when, from,
+             key, method, path, c->status, whole ? "" : " cut", ms, c->job ? c->job->id : "-",
+             (unsigned long long)u->prompt, (unsigned long long)u->cached, (unsigned long long)u->generated);
+    log_emit(STDOUT_FILENO, line);
+}
+
+void access_done(call *c, int whole)
+{
+    key_use *sum = &c->s->budget.uses[c->key + 1];
+    const key_use u = tokens_of(c->job);
+    char from[64], when[40];
+
+    sum->requests++;
+    sum->failed += c->status >= 400 || !whole;
+    sum->prompt += u.prompt;
+    sum->cached += u.cached;
+    sum->generated += u.generated;
+    if (c->s->p.access_log == SERVER_LOG_NONE)
+        return;
+    client_address(c->client, from);
+    time_text(when);
+    (c->s->p.access_log == SERVER_LOG_JSON ? put_json : put_text)(c, &u, whole, when, from,
+                                                                  (double)(clock_ns() - c->t0_ns) * 1e-6);
+}
+
+/* ---- counters ---- */
+
+static const struct {
+    const char *name, *help;
+    size_t at;
+} counters[] = {
+    { "requests", "Requests with this key.", offsetof(key_use, requests) },
+    { "requests_failed", "Of them those with a status of 400 or more, or whose client left.", offsetof(key_use, failed) },
+    { "prompt_tokens", "Prompt tokens of this key's requests.", offsetof(key_use, prompt) },
+    { "prompt_tokens_cached", "Of them those whose KV was kept.", offsetof(key_use, cached) },
+    { "generation_tokens", "Tokens generated for this key.", offsetof(key_use, generated) },
+};
+
+static uint64_t value_of(const key_use *u, size_t at)
+{
+    uint64_t v;
+
+    memcpy(&v, (const char *)u + at, sizeof v);
+    return v;
+}
+
+void access_metrics(const call *c, sbuf *out)
+{
+    const auth *keys = c->s->p.keys;
+    const int all = server_has_keys(c->s) && auth_is_admin(keys, c->key);
+
+    for (size_t i = 0; server_has_keys(c->s) && i < sizeof counters / sizeof *counters; i++) {
+        sbuf_printf(out, "# HELP kvant_key_%s_total %s\n# TYPE kvant_key_%s_total counter\n", counters[i].name,
+                    counters[i].help, counters[i].name);
+        for (int k = 0; k < keys->n; k++)
+            if (all || k == c->key)
+                sbuf_printf(out, "kvant_key_%s_total{key=\"%s\"} %llu\n", counters[i].name, keys->keys[k].name,
+                            (unsigned long long)value_of(&c->s->budget.uses[k + 1], counters[i].at));
+    }
+}

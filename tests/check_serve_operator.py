@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""check_serve_operator: what who runs the server needs: the access log as text and as JSON, names of keys, counters of each key, SIGHUP that reads
+the key files again while streams go on, kvant health."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from serve import ROOT, SLOW, Checks, Server, built, unchunk, read_all    # noqa: E402
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
+TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
+C = Checks("check_serve_operator")
+BODY = {"prompt": "The sea", "max_tokens": 5, "ignore_eos": True, "temperature": 0}
+
+
+def bearer(key):
+    return {"headers": {"Authorization": f"Bearer {key}"}}
+
+
+def lines_of(path, n, mark=""):
+    """At least n lines that hold `mark`, as soon as they are there."""
+    end = time.time() + 10 * SLOW
+    while True:
+        with open(path, encoding="utf-8") as f:
+            lines = [x for x in f.read().split("\n") if x and mark in x]
+        if len(lines) >= n or time.time() > end:
+            return lines
+        time.sleep(0.02)
+
+
+def check_log(folder):
+    keys, out = os.path.join(folder, "keys"), os.path.join(folder, "access")
+    with open(keys, "w", encoding="utf-8") as f:
+        f.write("alpha Alice's laptop\nbeta\t bob \n\ngamma\n")
+    os.chmod(keys, 0o600)
+    with open(out, "wb") as f, Server(BUILD, "-c", "512", "--log-access", "json", "--api-key-file", keys, model=TINY, stdout=f) as s:
+        usage = s.post("/v1/completions", BODY, **bearer("alpha"))[1]["usage"]
+        s.request("POST", "/v1/completions", {**BODY, "stream": True, "n": 2}, **bearer("beta"))
+        s.get("/v1/models", **bearer("wrong"))
+        s.request("GET", "/a%22b\\x", **bearer("gamma"))
+        s.post("/v1/embeddings", {"input": ["a b", "c"]}, **bearer("alpha"))
+        k = s.open("/v1/completions", {**BODY, "max_tokens": 400, "stream": True}, {"Authorization": "Bearer beta"})
+        k.recv(10)
+        k.close()
+        got = [json.loads(x) for x in lines_of(out, 6)]
+    first, streamed, wrong, odd, vectors, left = got
+    C.ok(first["key"] == "Alice's laptop" and first["status"] == 200 and first["path"] == "/v1/completions" and first["method"] == "POST" and first["complete"], first)
+    C.ok(first["prompt_tokens"] == usage["prompt_tokens"] and first["completion_tokens"] == 5 and first["id"].startswith("cmpl-") and first["model"] == "llama", first)
+    C.ok(first["client"] == "127.0.0.1" and 0 < first["ms"] < 60000 and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"]), first)
+    C.ok(streamed["key"] == "bob" and streamed["completion_tokens"] == 10 and streamed["prompt_tokens"] == usage["prompt_tokens"], streamed)
+    C.ok(wrong["status"] == 401 and wrong["key"] == "" and wrong["completion_tokens"] == 0, wrong)
+    C.ok(odd["status"] == 404 and odd["path"] == "/a%22b\\x" and re.fullmatch("[0-9a-f]{8}", odd["key"]), odd)
+    C.ok(vectors["prompt_tokens"] > 2 and vectors["completion_tokens"] == 0, vectors)
+    C.ok(not left["complete"] and left["key"] == "bob" and left["status"] == 200, left)
+    with open(out, "wb") as f, Server(BUILD, "-c", "512", "--log-access", "text", model=TINY, stdout=f) as s:
+        s.post("/v1/completions", BODY)
+        with s.connect() as k:
+            k.sendall(b"GET /x\x1b[31mred HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            k.recv(1000)
+        text = lines_of(out, 2)
+    C.ok(re.fullmatch(r"\S+Z 127.0.0.1 - POST /v1/completions 200 [\d.]+ms cmpl-\S+ prompt=\d+ cached=0 completion=5", text[0]), text)
+    C.ok("\x1b" not in "".join(text), f"an escape in the log: {text}")
+    with open(out, "wb") as f, Server(BUILD, "-c", "512", model=TINY, stdout=f) as s:
+        s.post("/v1/completions", BODY)
+    C.ok(os.path.getsize(out) == 0, "no log unless it is asked for")
+
+
+def counters(s, key):
+    text = s.request("GET", "/metrics", **bearer(key))[2].decode()
+    return {(m[1], m[2]): int(m[3]) for m in re.finditer(r'^kvant_key_(\w+)_total\{key="([^"]*)"\} (\d+)$', text, re.M)}
+
+
+def write_keys(path, text):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def hangup(s, mark):
+    n = len(s.lines)
+    s.process.send_signal(signal.SIGHUP)
+    end = time.time() + 10 * SLOW
+    while time.time() < end and not any(mark in x for x in s.lines[n:]):
+        time.sleep(0.01)
+    return C.ok(any(mark in x for x in s.lines[n:]), f"{mark}: {s.lines[n:]}")
+
+
+def status(s, key):
+    return s.get("/v1/models", **bearer(key))[0]
+
+
+def check_keys(folder):
+    keys, admin = os.path.join(folder, "users"), os.path.join(folder, "admin")
+    write_keys(keys, "alpha ann\nbeta bob\n")
+    write_keys(admin, "root chief\n")
+    for path in (keys, admin):
+        os.chmod(path, 0o600)
+    with Server(BUILD, "-c", "2048", "-np", "2", "--api-key-file", keys, "--admin-key-file", admin, model=TINY) as s:
+        r = s.post("/v1/completions", BODY, **bearer("alpha"))[1]
+        s.post("/v1/completions", {**BODY, "temperature": "x"}, **bearer("alpha"))
+        n = counters(s, "root")
+        C.ok(n[("requests", "ann")] == 2 and n[("requests_failed", "ann")] == 1 and n[("generation_tokens", "ann")] == 5, n)
+        C.ok(n[("prompt_tokens", "ann")] == r["usage"]["prompt_tokens"] and n[("requests", "bob")] == 0 and ("requests", "chief") in n, n)
+        C.ok({k for _, k in counters(s, "beta")} == {"bob"}, "a key sees its own counters alone")
+        stream = s.open("/v1/completions", {**BODY, "max_tokens": 1500, "stream": True}, {"Authorization": "Bearer alpha"})
+        stream.recv(10)
+        write_keys(keys, "beta robert\ndelta dora\n")
+        hangup(s, "SIGHUP: 3 API keys, 1 of them admin keys")
+        C.ok([status(s, k) for k in ("alpha", "beta", "delta", "root")] == [401, 200, 200, 200], "the new keys hold, the one taken back does not")
+        data = unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(stream))
+        C.ok(data.endswith(b"data: [DONE]\n\n"), f"a stream goes on: {data[-80:]}")
+        n = counters(s, "root")
+        C.ok(n[("generation_tokens", "ann")] == 1505 and n[("requests", "robert")] >= 1 and n[("requests", "dora")] == 1, n)
+        C.ok(s.post("/v1/completions", BODY, **bearer("delta"))[0] == 200, "a new key generates")
+        C.ok(s.request("GET", "/slots", **bearer("delta"))[0] == 403 and s.request("GET", "/slots", **bearer("root"))[0] == 200, "who administers")
+        write_keys(admin, "delta dora\n")
+        write_keys(keys, "alpha ann\nbeta robert\n")
+        hangup(s, "SIGHUP: 3 API keys, 1 of them")
+        C.ok([status(s, k) for k in ("alpha", "root")] == [200, 401] and s.request("GET", "/slots", **bearer("delta"))[0] == 200, "back, and another administrator")
+        for bad, why in (("", "no key in it"), ("key na\x01me\n", "not printable"), ("x" * 600, "600 bytes"), ("\n".join(f"key{i}" for i in range(1100)), "more than")):
+            write_keys(keys, bad)
+            hangup(s, "SIGHUP: nothing is changed")
+            C.ok(why in s.lines[-1] and status(s, "alpha") == 200, f"{bad[:20]!r}: {s.lines[-1]}")
+        os.unlink(keys)
+        hangup(s, "nothing is changed")
+        C.ok(status(s, "alpha") == 200, "no file: the keys stay")
+
+
+def health(*args, env=None):
+    r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "health", *args], capture_output=True, text=True, timeout=60 * SLOW, env={**os.environ, **(env or {})}, check=False)
+    return r.returncode, r.stdout + r.stderr
+
+
+def check_health(folder):
+    with Server(BUILD, "-c", "512", "--api-prefix", "/llm", "--api-key", "k", model=TINY) as s:
+        C.ok(health("--port", str(s.port), "--api-prefix", "/llm") == (0, "ok\n"), "health")
+        C.ok(health(env={"KVANT_ARG_PORT": str(s.port), "KVANT_ARG_API_PREFIX": "/llm", "KVANT_ARG_HOST": "0.0.0.0"}) == (0, "ok\n"), "by the server's variables")
+        code, text = health("--port", str(s.port), "--api-prefix", "/other")
+        C.ok(code == 1 and "401" in text, text)
+        port = str(s.port)
+    C.ok(health("--port", port)[0] == 1, "nobody listens")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        code, text = health("--port", str(silent.getsockname()[1]), "--wait", "1")
+        C.ok(code == 1 and "no answer in 1 s" in text, text)
+    path = os.path.join(folder, "k.sock")
+    process = subprocess.Popen([os.path.join(BUILD, "bin", "kvant"), "serve", "-m", TINY, "-c", "512", "--host", path], stderr=subprocess.DEVNULL)
+    end = time.time() + 30 * SLOW
+    while health("--host", path)[0] and time.time() < end:
+        time.sleep(0.05)
+    C.ok(health("--host", path) == (0, "ok\n"), "a socket")
+    process.terminate()
+    C.ok(process.wait(30 * SLOW) == 0, "")
+
+
+def main():
+    if not built(BUILD):
+        print("SKIP check_serve_operator: this build has no server")
+        return C.end()
+    with tempfile.TemporaryDirectory() as folder:
+        check_log(folder)
+        check_keys(folder)
+        check_health(folder)
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
