@@ -56,12 +56,14 @@ static int add_line(auth *a, const char *s, size_t n, kvant_diag *diag)
         end--;
     for (size_t i = from; i < end; i++)
         if ((unsigned char)s[i] < ' ' || (unsigned char)s[i] > '~' || s[i] == '"' || s[i] == '\\')
-            return kvant_fail(diag, KVANT_EINVAL, "API key: its name has a character that is not printable ASCII, \" or "
-                              "\\: byte %zu", i);
+            return kvant_fail(diag, KVANT_EINVAL,
+                              "API key: found byte 0x%02x in its name, wanted printable ASCII but \" and \\",
+                              (unsigned)(unsigned char)s[i]);
     if (key == 6 && end > from && strncasecmp(s, "Bearer", 6) == 0) /* a header's value is no key and its name */
         return kvant_fail(diag, KVANT_EINVAL, "API key: found \"Bearer\" in front, wanted the key itself");
     if (end - from >= AUTH_NAME)
-        return kvant_fail(diag, KVANT_EINVAL, "API key: a name of %zu bytes, want at most %d", end - from, AUTH_NAME - 1);
+        return kvant_fail(diag, KVANT_EINVAL, "API key: found a name of %zu bytes, wanted at most %d", end - from,
+                          AUTH_NAME - 1);
     KVANT_TRY(auth_add(a, s, key, diag));
     if (end > from)
         snprintf(a->keys[a->n - 1].name, AUTH_NAME, "%.*s", (int)(end - from), s + from);
