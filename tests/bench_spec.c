@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     ep.threads = atoi(argv[3]);
     ep.type_k = ep.type_v = argv[5];
     ep.n_ctx = 2 * TOKENS + KVANT_PAGE;
-    ep.logits_rows = 1 + KVANT_MOST_DRAFTS;
+    ep.logits_rows = ep.draft_rows = 1 + KVANT_MOST_DRAFTS;
     for (int r = 0; r < rounds; r++)
         for (int k = 0; k < 3; k++) {
             kvant_session_params sp = kvant_session_defaults();

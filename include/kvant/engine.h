@@ -207,6 +207,9 @@ typedef struct kvant_engine_params {
     const char *tensors;
     /* Bytes that the engine may have of each device, in order, and of this machine's memory beside them; 0: any. */
     int64_t device_memory[KVANT_MOST_DEVICES], host_memory;
+    /* Models with recurrent layers: most rows that the items with drafts of a step may have, 1 + n_draft each, at most
+     * n_ubatch; states take them once they are accepted, a ring until then.  0: such models verify no drafts */
+    int draft_rows;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */
@@ -294,7 +297,7 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
 /* As kvant_step, where the last n_draft[i] tokens of item i are guesses behind one token of a prompt-0 item; NULL: none
  * are.  Their rows have the bits of one-token steps, and LAST, GREEDY and TOP give a result for each row of the item,
  * 0 .. n_draft; but the sequence's length counts no guess until kvant_seq_accept.  KVANT_EINVAL: more than
- * kvant_seq_draft_room. */
+ * kvant_seq_draft_room, or than draft_rows. */
 int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_draft, int n, kvant_diag *diag);
 /* The result of an item of the last step.  KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
  * some are, the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
@@ -311,12 +314,12 @@ int kvant_step_top(const kvant_engine *e, int item, const float **logits, const 
 /* Hidden states (KVANT_LOGITS_HIDDEN) of a sequence from its first token on: f32[n_embd] mean over all tokens and that
  * of the last one; either may be NULL.  KVANT_EINVAL: no such sequence, or it is empty. */
 int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
-/* The first n drafts of the sequence's item in the last step that it was in are its tokens: its length grows by n, and
- * the other drafts are forgotten, as all are without this call.  KVANT_EINVAL: no such sequence, it failed, or n is
- * outside 0 .. n_draft. */
+/* The first n drafts of the sequence's item in the last step that it was in (with draft_rows: in the last step) are its
+ * tokens: its length grows by n, and the other drafts are forgotten, as all are without this call.  KVANT_EINVAL: no
+ * such sequence, it failed, or n is outside 0 .. n_draft. */
 int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag);
-/* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the device, or recurrent layers of the model, cannot take rows
- * back; diag says which. */
+/* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the device cannot take rows back, or the model has recurrent
+ * layers and draft_rows is below 2; diag says which. */
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag);
 /* Most drafts that the next step of the sequence may carry behind one token; 0 also where the engine verifies none.
  * KVANT_EINVAL: no such sequence. */

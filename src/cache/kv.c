@@ -85,7 +85,8 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     for (int l = 0; l < cfg->n_layer; l++) {
         const kv_types *t = &cfg->types[l];
         if (kv_has_state(cfg, l))
-            s.state += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg)) * (cfg->max_seqs + cfg->n_snapshots);
+            s.state += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg)) * (cfg->max_seqs + cfg->n_snapshots) +
+                       (int64_t)kv_ring_bytes(cfg);
         if (!kv_has_attn(cfg, l))
             continue;
         KVANT_TRY(kvant_format_check(t->k, t->d_k, diag));
@@ -150,6 +151,17 @@ static int slots_create(kv_cache *kv, kvant_device *dev, size_t bytes, void **me
     return bytes ? dev->vt->alloc(dev, bytes * slots, mem, diag) : KVANT_OK;
 }
 
+static int ring_create(const kv_cache *kv, kvant_device *dev, float **ring, kvant_diag *diag)
+{
+    const size_t bytes = kv_ring_bytes(&kv->cfg);
+    void *mem = NULL;
+
+    if (bytes)
+        KVANT_TRY(dev->vt->alloc(dev, bytes, &mem, diag));
+    *ring = mem;
+    return KVANT_OK;
+}
+
 static int layers_create(kv_cache *kv, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
@@ -167,6 +179,7 @@ static int layers_create(kv_cache *kv, kvant_diag *diag)
             KVANT_TRY(slots_create(kv, at->dev, kv_state_bytes(cfg), &kv->state[l], diag));
             KVANT_TRY(slots_create(kv, at->dev, kv_conv_bytes(cfg), &conv, diag));
             kv->conv[l] = conv;
+            KVANT_TRY(ring_create(kv, at->dev, &kv->ring[l], diag));
         }
     }
     return KVANT_OK;
@@ -192,11 +205,13 @@ static int host_create(kv_cache *kv, kvant_diag *diag)
     kv->v = kvant_calloc(n, sizeof *kv->v);
     kv->state = kvant_calloc(n, sizeof *kv->state);
     kv->conv = kvant_calloc(n, sizeof *kv->conv);
+    kv->ring = kvant_calloc(n, sizeof *kv->ring);
     kv->seqs = kvant_calloc(s, sizeof *kv->seqs);
     kv->tables = kvant_calloc(s * per, sizeof *kv->tables);
     kv->snap_tail = snapshot_lists(kv, kv->tail_pages + 1);
     kv->snap_window = snapshot_lists(kv, kv_snap_windows(kv));
-    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->seqs || !kv->tables || !kv->snap_tail || !kv->snap_window)
+    if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->ring || !kv->seqs || !kv->tables || !kv->snap_tail ||
+        !kv->snap_window)
         return kvant_fail(diag, KVANT_ENOMEM, "cache: out of memory for %d sequences", cfg->max_seqs);
     for (size_t i = 0; i < s; i++) {
         kv->seqs[i].table = kv->tables + i * per;
@@ -237,9 +252,10 @@ void kv_destroy(kv_cache *kv)
 {
     if (!kv->cfg.places)
         return;
-    for (int l = 0; kv->k && kv->v && kv->state && kv->conv && l < kv->cfg.n_layer; l++) {
-        void *mem[] = { kv->k[l].pages, kv->k[l].tail, kv->v[l].pages, kv->v[l].tail, kv->state[l], kv->conv[l] };
-        for (int i = 0; i < 6; i++)
+    for (int l = 0; kv->k && kv->v && kv->state && kv->conv && kv->ring && l < kv->cfg.n_layer; l++) {
+        void *mem[] = { kv->k[l].pages, kv->k[l].tail, kv->v[l].pages, kv->v[l].tail,
+                        kv->state[l],   kv->conv[l],   kv->ring[l] };
+        for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
             if (mem[i])
                 kv_dev(kv, l)->vt->free(kv_dev(kv, l), mem[i]);
     }
@@ -254,6 +270,7 @@ void kv_destroy(kv_cache *kv)
     kvant_free(kv->v);
     kvant_free(kv->state);
     kvant_free(kv->conv);
+    kvant_free(kv->ring);
     kvant_free(kv->seqs);
     kvant_free(kv->tables);
     memset(kv, 0, sizeof *kv);
@@ -263,7 +280,7 @@ void kv_seq_take(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
     s->used = 1;
-    s->len = s->n_pages = s->broken = s->draft = s->hold = 0;
+    s->len = s->n_pages = s->broken = s->draft = s->hold = s->ring_n = 0;
     for (int j = 0; j < kv->stride; j++)
         s->table[j] = s->tail[j] = s->window[j] = -1;
 }
@@ -293,6 +310,11 @@ int kv_draft_room(const kv_cache *kv, int seq)
     return page < 0 || left < 0 ? 0 : page < left ? page : left;
 }
 
+int kv_settle(const kv_cache *kv, int seq, kvant_diag *diag)
+{
+    return kv->seqs[seq].ring_n > 0 ? kv->fold(kv->fold_ctx, seq, diag) : KVANT_OK;
+}
+
 /* Entries [first, last) of a table give their pages back. */
 static void drop(page_pool *pool, int32_t *table, int first, int last)
 {
@@ -317,7 +339,7 @@ void kv_trim(kv_cache *kv, int seq)
 void kv_seq_free(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
-    s->len = 0;
+    s->len = s->ring_n = 0;
     kv_trim(kv, seq);
     s->used = 0;
 }

@@ -20,6 +20,10 @@
  * Where every side has a tail, no encoded row of the open page exists: it gets a page of the pool only when it is full
  * (`late`).  Elsewhere it has one from its first token on.
  *
+ * Ring: rows that may be taken back (drafts) leave recurrent states as they are; what the states would have had of them
+ * waits in a ring of every recurrent layer, until it is known how many count.  The engine folds those in
+ * (engine/draft/fold.c) before the next step, or before the state is copied or saved: kv_settle.
+ *
  * Positions of a sequence: `len` tokens are in the cache.  Pages are reserved before a step and returned on failure.
  * Owner thread only. */
 #ifndef KVANT_CACHE_KV_H
@@ -58,6 +62,8 @@ typedef struct kv_config {
     int n_snapshots;
     int64_t state_values, conv_floats;   /* per sequence and recurrent layer */
     int state_type;                /* enum kvant_state_type of the recurrent states; conv windows are f32 */
+    int ring_rows;                 /* rows of each recurrent layer's ring, of all sequences; 0: none */
+    int64_t ring_floats;           /* of a row */
     const kv_place *places;        /* [n_places] as long as the cache */
     int n_places;
     const unsigned char *place_of; /* [n_layer]; NULL: all layers are on the first */
@@ -67,6 +73,7 @@ typedef struct kv_seq {
     int used, len, broken;
     int draft;                     /* rows behind len that the last step made and nobody has accepted */
     int hold;                      /* not 0: what the row at this length reads is kept */
+    int ring_at, ring_n;           /* the last so many of len are not in the state but in rows of the ring */
     int n_pages;                   /* pages in table */
     int32_t *table, *tail;         /* [stride] page id, -1: none yet (late); tail page id or -1 */
     int32_t *window;               /* [stride] page of the windowed layers or -1 */
@@ -85,6 +92,9 @@ typedef struct kv_cache {
     kvant_kv_side *k, *v;          /* [n_layer] */
     void **state;                  /* [n_layer] device memory [max_seqs + n_snapshots][state_values] */
     float **conv;                  /* [n_layer] the same, [conv_floats] */
+    float **ring;                  /* [n_layer] device memory, ring_rows * ring_floats values: build_ring_keep */
+    int (*fold)(void *ctx, int seq, kvant_diag *diag);   /* the engine's: rows of seq leave the ring */
+    void *fold_ctx;
     struct kv_copier *copier;      /* kv_copy.c */
     kv_seq *seqs;                  /* [max_seqs] */
     int32_t *tables;
@@ -99,6 +109,11 @@ static inline size_t kv_state_bytes(const kv_config *cfg)
 static inline size_t kv_conv_bytes(const kv_config *cfg)
 {
     return (size_t)cfg->conv_floats * sizeof(float);
+}
+
+static inline size_t kv_ring_bytes(const kv_config *cfg)
+{
+    return (size_t)cfg->ring_rows * (size_t)cfg->ring_floats * sizeof(float);
 }
 
 static inline int kv_has_attn(const kv_config *cfg, int l)
@@ -172,6 +187,8 @@ int kv_seq_valid(const kv_cache *kv, int seq);
 /* Draft rows that may stand behind one more row of seq: they and it lie in one page, which they do not fill, so that
  * no page is taken, encoded or given back for a row that may be taken back. */
 int kv_draft_room(const kv_cache *kv, int seq);
+/* The state of seq becomes that of its length. */
+int kv_settle(const kv_cache *kv, int seq, kvant_diag *diag);
 void kv_seq_free(kv_cache *kv, int seq);
 /* Pages of the pool that seq holds now; that it needs beyond those to hold `len` tokens. */
 int kv_pages_held(const kv_cache *kv, int seq);

@@ -219,6 +219,7 @@ int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag)
     const kv_seq *s = &kv->seqs[seq];
     const int m = s->len / KVANT_PAGE;
 
+    KVANT_TRY(kv_settle(kv, seq, diag));
     KVANT_TRY(state_copy(kv, seq, kv->cfg.max_seqs + snap, diag));
     list_pages(&kv->tails, s->tail, m, snapshot_tails(kv, snap), kv->tail_pages - 1);
     list_pages(&kv->windows, s->window, m, snapshot_windows(kv, snap), kv_snap_windows(kv));
@@ -249,6 +250,7 @@ int kv_seq_fork(kv_cache *kv, int src, int dst, kvant_diag *diag)
     kv_seq *b = &kv->seqs[dst];
     const int full = a->len / KVANT_PAGE;
 
+    KVANT_TRY(kv_settle(kv, src, diag));
     kv_seq_share(kv, dst, a->table, full);
     for (int p = 0; p < full; p++) {
         b->tail[p] = a->tail[p];

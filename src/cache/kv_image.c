@@ -198,6 +198,7 @@ static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, v
 int kv_image_save(const kv_cache *kv, int seq, uint8_t *buf, kvant_diag *diag)
 {
     cursor c = { buf, NULL };
+    KVANT_TRY(kv_settle(kv, seq, diag));
     return walk_sequence(kv, seq, kv->seqs[seq].len, save_range, &c, diag);
 }
 

@@ -104,6 +104,7 @@ static int put_sequence(snapshot_writer *w, int seq, const int32_t *tokens, kvan
     const kv_cache *kv = w->kv;
     const kv_seq *s = &kv->seqs[seq];
 
+    KVANT_TRY(kv_settle(kv, seq, diag));
     KVANT_TRY(put_chunk(w, CHUNK_TOKENS, tokens, (size_t)s->len * sizeof *tokens, diag));
     for (int p = 0; p < kv_pages_for(s->len); p++) {
         const int rows = s->len - p * KVANT_PAGE;

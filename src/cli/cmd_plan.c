@@ -5,6 +5,7 @@
 #include "cli/place/place_show.h"
 #include "cli/serve_room.h"
 #include "cli/term.h"
+#include "cli/text/spec.h"
 #include "kvant/format.h"
 
 enum { MAX_LIST = 64 };
@@ -134,9 +135,11 @@ static int default_engine(const planner *l, int serve, kvant_engine_params *p, k
     p->type_v = opt_given(l->o, OPT_PAIRS) || opt_given(l->o, OPT_CTV_LIST) ? l->pairs[0].v : "f16";
     if (!serve) {
         p->max_seqs = 1;
+        p->draft_rows = spec_draft_rows(l->o, 1);
         return kvant_fit_whole(l->m, l->most, p, plan, NULL);
     }
     serve_slots(p, asked ? p->max_seqs : 0);
+    p->draft_rows = spec_draft_rows(l->o, p->max_seqs);
     return kvant_fit_shared(l->m, &r, p, plan, NULL, NULL);
 }
 
@@ -288,6 +291,7 @@ static int plan_all(planner *l, kvant_diag *diag)
 
     params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);
+    l->p.draft_rows = spec_draft_rows(l->o, l->p.max_seqs);
     find_memory(l);
     KVANT_TRY(open_model(l->o, &l->m, diag));
     KVANT_TRY(read_contexts(l, diag));

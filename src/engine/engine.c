@@ -58,7 +58,8 @@ static size_t inputs_layout(const kvant_engine *e, int32_t *base, step_inputs *i
 static int create_inputs(kvant_engine *e, kvant_diag *diag)
 {
     void *mem;
-    const size_t n = inputs_layout(e, NULL, &e->host_in);
+    const size_t step = inputs_layout(e, NULL, &e->host_in), fold = engine_fold_values(&e->p);
+    const size_t n = step > fold ? step : fold;
 
     e->in_host = kvant_calloc(n, sizeof *e->in_host);
     e->in_sent = kvant_calloc(n, sizeof *e->in_sent);
@@ -181,6 +182,7 @@ static void bind_builder(kvant_engine *e)
     b->conv_stride = e->kv.cfg.conv_floats;
     b->gdn_stride = e->kv.cfg.state_values;
     b->gdn_type = e->kv.cfg.state_type;
+    b->ring = (build_ring){ e->kv.ring, e->kv.cfg.ring_rows, 0, 0, 0, 0 };
 }
 
 /* Fused ops have a decomposition: take what the op's device says it executes; a missing primitive is an error that
@@ -267,6 +269,11 @@ static int create_projection(kvant_engine *e, kvant_diag *diag)
     return code;
 }
 
+static int fold(void *e, int seq, kvant_diag *diag)
+{
+    return engine_fold(e, seq, diag);
+}
+
 static int create_cache(kvant_engine *e, kvant_diag *diag)
 {
     kv_config cfg;
@@ -284,7 +291,10 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
     cfg.places = e->kv_places;
     cfg.n_places = e->split.n;
     cfg.place_of = e->split.of;
-    return kv_create(&cfg, &e->kv, diag);
+    KVANT_TRY(kv_create(&cfg, &e->kv, diag));
+    e->kv.fold = fold;
+    e->kv.fold_ctx = e;
+    return KVANT_OK;
 }
 
 static int create_all(kvant_engine *e, kvant_diag *diag)
@@ -453,9 +463,11 @@ int kvant_seq_length(const kvant_engine *e, int seq)
 
 int kvant_seq_draft_room(const kvant_engine *e, int seq)
 {
-    if (!kv_seq_valid(&e->kv, seq))
-        return KVANT_EINVAL;
-    return kvant_engine_verifies(e, NULL) < 0 ? 0 : kv_draft_room(&e->kv, seq);
+    const int ring = e->kv.cfg.ring_rows, room = kv_seq_valid(&e->kv, seq) ? kv_draft_room(&e->kv, seq) : KVANT_EINVAL;
+
+    if (room < 0 || kvant_engine_verifies(e, NULL) < 0)
+        return room < 0 ? room : 0;
+    return ring > 0 && ring - 1 < room ? ring - 1 : room;
 }
 
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)
@@ -465,9 +477,10 @@ int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "drafts: device %s does not verify them yet, wanted cpu",
                               e->split.name[i]);
     for (int l = 0; l < e->m->hp.n_layer; l++)
-        if (kv_has_state(&e->kv.cfg, l))
+        if (kv_has_state(&e->kv.cfg, l) && e->kv.cfg.ring_rows < 2)
             return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                              "drafts: layer %d is recurrent, its state cannot take rows back yet", l);
+                              "drafts: layer %d is recurrent, and draft_rows is %d, wanted at least 2", l,
+                              e->kv.cfg.ring_rows);
     return KVANT_OK;
 }
 
@@ -480,6 +493,7 @@ int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag)
     if (n < 0 || n > s->draft)
         return kvant_fail(diag, KVANT_EINVAL, "accept: %d drafts of sequence %d, wanted 0 to %d", n, seq, s->draft);
     s->len += n;
+    s->ring_n += e->kv.cfg.ring_rows > 0 ? n : 0;
     s->draft = 0;
     kv_pass_end(&e->kv, seq, s->len);
     return KVANT_OK;

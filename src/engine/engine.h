@@ -96,6 +96,7 @@ struct kvant_engine {
     int *item_code;                            /* [max_seqs] what became of it */
     int *item_draft;                           /* [max_seqs] its last so many tokens are drafts */
     int n_items;
+    int ring_used;                             /* rows of the ring that the passes of the step have taken */
     /* KVANT_LOGITS_HIDDEN: host memory */
     double *hidden_sum;                        /* [max_seqs][n_embd] */
     float *hidden_last;                        /* [max_seqs][n_embd] */
@@ -200,6 +201,12 @@ int32_t engine_row_token(const kvant_engine *e, int item, int row);
 int engine_row_top(const kvant_engine *e, int item, int row, const float **logits, const int32_t **ids);
 /* KVANT_ENUMERIC: the logits of this row are not finite (row 0: the step said so of its item). */
 int engine_row_code(const kvant_engine *e, int item, int row);
+/* ---- draft/fold.c: rows of the ring into the states ---- */
+/* Most input values of a fold. */
+size_t engine_fold_values(const kvant_engine_params *p);
+/* The rows of seq (-1: of all sequences) that count leave the ring.  On error they are lost: the sequence is broken. */
+int engine_fold(kvant_engine *e, int seq, kvant_diag *diag);
+
 /* Fills e->b for a sample pass of n rows (prompt or decode) of sequence-less tables, and builds its ops. */
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag);
 

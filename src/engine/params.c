@@ -87,6 +87,8 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(engine_in_range("compute mode", p.compute, 0, 1, diag));
     p.logits_rows = p.logits_rows ? p.logits_rows : p.max_seqs;
     KVANT_TRY(engine_in_range("snapshots", p.snapshots, 0, 65536, diag));
+    KVANT_TRY(engine_in_range("draft rows", p.draft_rows, 0, big, diag));
+    p.draft_rows = p.draft_rows < p.n_ubatch ? p.draft_rows : p.n_ubatch;
     KVANT_TRY(engine_in_range("full windows", p.full_windows, 0, 1, diag));
     KVANT_TRY(engine_in_range("logits rows", p.logits_rows, 1, big, diag));
     if (p.pool_tokens == 0)
@@ -185,6 +187,9 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
     cfg->state_type = state_type_of(p->state_type);
     cfg->state_values = hp->state_values;
+    const ring_widths ring = build_ring_widths(m);
+    cfg->ring_floats = (int64_t)ring.x + ring.alpha + ring.beta;
+    cfg->ring_rows = cfg->ring_floats > 0 ? p->draft_rows : 0;
     cfg->conv_floats = (int64_t)hp->conv_channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
 }
 

@@ -182,6 +182,27 @@ static int check_pools(auditor *a)
     return 1;
 }
 
+/* Rows of the ring are of one sequence, which has them in its length. */
+static int check_ring(auditor *a)
+{
+    const kv_cache *kv = a->kv;
+
+    for (int i = 0; i < a->s->max_seqs; i++) {
+        const kv_seq *q = &kv->seqs[i];
+        if (!q->used || q->ring_n == 0)
+            continue;
+        if (q->ring_n < 0 || q->ring_at < 0 || q->ring_at + q->ring_n > kv->cfg.ring_rows || q->ring_n > q->len)
+            return wrong(a, "sequence %d of %d tokens: rows %d to %d of a ring of %d", i, q->len, q->ring_at,
+                         q->ring_at + q->ring_n, kv->cfg.ring_rows);
+        for (int j = 0; j < i; j++) {
+            const kv_seq *o = &kv->seqs[j];
+            if (o->used && o->ring_n > 0 && o->ring_at < q->ring_at + q->ring_n && q->ring_at < o->ring_at + o->ring_n)
+                return wrong(a, "ring: row %d is of sequences %d and %d", q->ring_at, j, i);
+        }
+    }
+    return 1;
+}
+
 static int check_sequences(auditor *a)
 {
     const kvant_session *s = a->s;
@@ -370,8 +391,8 @@ static int check_queue(auditor *a)
 
 static int check_all(auditor *a)
 {
-    return count_holders(a) && check_pools(a) && check_sequences(a) && check_tree(a) && check_promises(a) &&
-           check_queue(a);
+    return count_holders(a) && check_pools(a) && check_sequences(a) && check_ring(a) && check_tree(a) &&
+           check_promises(a) && check_queue(a);
 }
 
 int session_audit(kvant_session *s, char *why, size_t cap)

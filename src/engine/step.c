@@ -17,6 +17,7 @@ typedef struct pass {
     int lora0, n_lora;             /* token rows with adapters: neighbours */
     int lora_out0, n_lora_out;     /* rows of logits with adapters */
     int n_ones;                    /* the first sequences, of one row each */
+    int ring0, n_ring;             /* rows that recurrent states do not take yet: neighbours */
 } pass;
 
 /* n_ones: 0 without prompts, where passes with one pass_key, which knows nothing of it, may differ in it. */
@@ -53,8 +54,10 @@ static void bind_inputs(builder *b, const step_inputs *d, const pass *p)
     b->window_seqs.table = d->window;
     b->out_seqs = out_seqs(d, p, d->out_table);
     b->out_window_seqs = out_seqs(d, p, d->out_window);
-    b->lora = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)d->lora };
-    b->lora_out = (build_lora_rows){ p->lora_out0, p->n_lora_out, (const float *)(const void *)d->lora_out };
+    b->lora[0] = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)d->lora };
+    b->ring.row0 = p->ring0;
+    b->ring.n = p->n_ring;
+    b->lora[1] = (build_lora_rows){ p->lora_out0, p->n_lora_out, (const float *)(const void *)d->lora_out };
 }
 
 /* The place that the builder writes ops for. */
@@ -103,6 +106,8 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->seal_late = !p->any_prompt && !p->seals_read && !several;
     b->max_pos = p->max_pos;
     b->top = p->top;
+    b->ring.at = e->ring_used;
+    b->ring.fold = 0;
     b->hooks.enter = several ? enter : NULL;
     b->hooks.apart = several ? apart : NULL;
     b->hooks.ctx = &v;
@@ -114,7 +119,7 @@ int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
     const int lora = e->m->lora.n > 0;
     const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0, prompt,
-                     0, lora ? n : 0, 0, lora, 0 };
+                     0, lora ? n : 0, 0, lora, 0, 0, 0 };
     builder_fill(e, &p);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
@@ -175,6 +180,11 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int drafts,
     h->prompt[q] = it->prompt;
     h->slot_in[q] = pos0 == 0 ? -1 : it->seq;
     h->slot_out[q] = it->seq;
+    if (drafts > 0 && e->kv.cfg.ring_rows > 0) {
+        p->ring0 = p->n_ring ? p->ring0 : p->n_tokens;
+        p->n_ring += n;
+        h->slot_out[q] = -1;
+    }
     p->n_tokens += n;
     h->q0[q + 1] = p->n_tokens;
     p->n_seqs++;
@@ -280,14 +290,14 @@ static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
  * again, and so do those where some rows have adapters and some have none; with experts apart a device has more lists
- * in a step than it keeps.  Pages are sealed behind the recorded ops,
- * on several devices among them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to
- * the tables' width. */
+ * in a step than it keeps.  Those with rows for the ring are the CPU's so far, which records nothing: the place and
+ * number of these rows would belong to the key.  Pages are sealed behind the recorded ops, on several devices among
+ * them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to the tables' width. */
 static uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     const int lora = p->n_lora > 0;
-    if (p->any_prompt || p->hidden || p->seals_read || (e->split.n > 1 && p->n_seal > 0) || e->parted)
+    if (p->any_prompt || p->hidden || p->seals_read || p->n_ring > 0 || (e->split.n > 1 && p->n_seal > 0) || e->parted)
         return 0;
     if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
@@ -374,7 +384,7 @@ static int check_item(const kvant_engine *e, const kvant_item *it, int i, kvant_
 
 static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag)
 {
-    int64_t rows = 0, pages = 0;
+    int64_t rows = 0, pages = 0, ring = 0;
 
     if (n < 1 || n > e->p.max_seqs)
         return kvant_fail(diag, KVANT_EINVAL, "step: %d items, wanted 1 to %d", n, e->p.max_seqs);
@@ -384,11 +394,15 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
             if (items[j].seq == items[i].seq)
                 return kvant_fail(diag, KVANT_EINVAL, "items %d and %d: both are sequence %d", j, i, items[i].seq);
         rows += rows_of(&items[i], e->item_draft[i], 0);
+        ring += e->item_draft[i] > 0 ? items[i].n : 0;
         pages += kv_pages_missing(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
     }
     if (rows > e->p.logits_rows)
         return kvant_fail(diag, KVANT_EINVAL, "step: %lld rows of logits, wanted at most %d (logits_rows)",
                           (long long)rows, e->p.logits_rows);
+    if (e->kv.cfg.ring_rows > 0 && ring > e->kv.cfg.ring_rows)
+        return kvant_fail(diag, KVANT_EINVAL, "step: %lld rows of items with drafts, wanted at most %d (draft_rows)",
+                          (long long)ring, e->kv.cfg.ring_rows);
     if (pages > e->kv.pages.n_free)
         return kvant_fail(diag, KVANT_ENOSPC, "cache pool: %lld pages of %d tokens wanted, %d of %d are free",
                           (long long)pages, KVANT_PAGE, e->kv.pages.n_free, e->kv.pages.n);
@@ -548,11 +562,13 @@ static int is_pending(const kvant_item *it, const progress *g)
     return g->code == KVANT_OK && g->off < it->n;
 }
 
-/* Round 0: decode rows without adapters, 1: with, 2: prompts with, 3: without; so rows with adapters are neighbours. */
-static int round_of(const kvant_engine *e, const kvant_item *it)
+/* Round 0: decode rows without adapters, 1: the same with drafts, 2: drafts with adapters, 3: decode rows with, 4:
+ * prompts with, 5: without; so rows with drafts are neighbours, and rows with adapters. */
+enum { ROUNDS = 6 };
+static int round_of(const kvant_engine *e, const kvant_item *it, int drafts)
 {
-    const int lora = engine_lora_any(e, it->seq);
-    return it->prompt ? 3 - lora : lora;
+    const int lora = engine_lora_any(e, it->seq), decode = drafts > 0 ? 1 : 0;
+    return it->prompt ? 5 - lora : lora ? 3 - decode : decode;
 }
 
 /* Chooses what the pass runs: decode rows first, then prompts; items that want hidden states have passes of their own
@@ -564,9 +580,9 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
     while (!is_pending(&items[first], &at[first]))
         first++;
     p->hidden = items[first].logits == KVANT_LOGITS_HIDDEN;
-    for (int round = 0; round < 4; round++)
+    for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < n; i++) {
-            const int fits = is_pending(&items[i], &at[i]) && round_of(e, &items[i]) == round &&
+            const int fits = is_pending(&items[i], &at[i]) && round_of(e, &items[i], e->item_draft[i]) == round &&
                              (items[i].logits == KVANT_LOGITS_HIDDEN) == p->hidden;
             const int k = fits ? piece(e, p, &items[i], e->item_draft[i], at[i].off) : 0, out = p->n_out;
             const int pos = e->kv.seqs[items[i].seq].len + at[i].off;
@@ -578,6 +594,15 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
             pass_add(e, p, &items[i], e->item_draft[i], at[i].off, k);
             l->rows[p->n_seqs - 1] = p->n_out - out;
         }
+}
+
+/* The first row of pass sequence q counts, the others may, and no state has them. */
+static void keep_rows(kvant_engine *e, const pass *p, int seq, int q)
+{
+    if (p->n_ring == 0)
+        return;
+    e->kv.seqs[seq].ring_at = e->ring_used + e->host_in.q0[q] - p->ring0;
+    e->kv.seqs[seq].ring_n = 1;
 }
 
 /* Runs one pass over the pending items and moves their progress. */
@@ -603,8 +628,11 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
         if (g->code != KVANT_OK)
             continue;
         g->off += l->took[q];
+        if (e->item_draft[l->item[q]] > 0)
+            keep_rows(e, &p, l->seq[q], q);
         kv_pass_end(&e->kv, l->seq[q], e->kv.seqs[l->seq[q]].len + g->off - e->item_draft[l->item[q]]);
     }
+    e->ring_used += p.n_ring;
     return code;
 }
 
@@ -633,12 +661,23 @@ int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag
     return kvant_step_drafts(e, items, NULL, n, diag);
 }
 
+/* The ring is empty, and drafts that nobody has accepted are gone. */
+static int ring_begin(kvant_engine *e, kvant_diag *diag)
+{
+    KVANT_TRY(engine_fold(e, -1, diag));
+    for (int i = 0; i < e->p.max_seqs && e->kv.cfg.ring_rows > 0; i++)
+        e->kv.seqs[i].draft = 0;
+    e->ring_used = 0;
+    return KVANT_OK;
+}
+
 int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_draft, int n, kvant_diag *diag)
 {
     e->n_items = 0;
     for (int i = 0; i < n && i < e->p.max_seqs; i++)
         e->item_draft[i] = n_draft ? n_draft[i] : 0;
     KVANT_TRY(check_items(e, items, n, diag));
+    KVANT_TRY(ring_begin(e, diag));
     progress *at = (progress *)(void *)(e->item_rows + e->p.max_seqs);   /* room taken at create */
     int *lists = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
     pass_lists l = { lists, lists + n, lists + 2 * n, lists + 3 * n };
@@ -658,6 +697,7 @@ int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_dra
         s->draft = at[i].off == items[i].n ? e->item_draft[i] : 0;
         s->len += at[i].off - s->draft;
         s->broken = at[i].code != KVANT_OK;
+        s->ring_n = s->broken ? 0 : s->ring_n;
         e->item_code[i] = s->broken ? at[i].code : at[i].off < items[i].n ? code : KVANT_OK;
         kv_trim(&e->kv, items[i].seq);
     }

@@ -104,7 +104,7 @@ static void add_adapters(builder *b, int weight, const float *x, int64_t ldx, fl
 {
     const kvant_model *m = b->m;
     const weight_spec *s = &m->specs[weight];
-    const build_lora_rows *l = rows == b->n ? &b->lora : &b->lora_out;
+    const build_lora_rows *l = &b->lora[rows != b->n];
     const int rank = m->lora.rank, n = l->n;
 
     for (int i = 0; i < s->lora_n && n > 0; i++) {

@@ -56,6 +56,14 @@ typedef struct build_hooks {
     const float *(*apart)(struct builder *b, int l, int stage, const float *x, float *y, int width);
     void *ctx;
 } build_hooks;
+/* Token rows [row0, row0 + n) may be taken back: recurrent layers do not write their state for them, and keep what it
+ * needs of them in rows [at, at + n) of their ring.  fold: the ops take rows of the ring into the states (fold.c). */
+typedef struct build_ring {
+    float **layer;                 /* [n_layer] [rows] of the convolution's input, then of gates, then of betas */
+    int rows;                      /* 0: there is none */
+    int row0, n, at;
+    int fold;
+} build_ring;
 
 typedef struct builder {
     const kvant_model *m;
@@ -99,8 +107,9 @@ typedef struct builder {
     int64_t conv_stride, gdn_stride;   /* values per slot */
     int gdn_type;                  /* enum kvant_state_type */
     build_hooks hooks;
+    build_ring ring;
     build_buffers buf;
-    build_lora_rows lora, lora_out;    /* of the n rows; of the n_out */
+    build_lora_rows lora[2];       /* of the n rows; of the n_out */
     const int32_t *lora_row;       /* 0, 1, 2 ... */
     int have_delta;                /* delta holds a block's output not yet added to x */
 } builder;
@@ -122,6 +131,12 @@ void build_emit(builder *b, int id, const void *args, size_t bytes);
 #include "kvant/ops.def"
 #undef KVANT_OP
 
+/* Floats of a row of a recurrent layer's ring: the convolution's input and what Mamba2 has beside it; gates; betas. */
+typedef struct ring_widths { int x, alpha, beta; } ring_widths;
+ring_widths build_ring_widths(const kvant_model *m);
+/* The ops that take the rows of b->seqs, which are rows 0 .. b->n - 1 of the ring of layer l, into its states. */
+void build_fold(builder *b, int l);
+
 /* ---- pieces that architectures are made of (blocks/) ---- */
 
 /* y[rows][ldy] = W x. */
@@ -141,6 +156,13 @@ const float *build_keep_output_rows(builder *b, int l, const float *rows, int wi
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);
 /* After build_model: with seal_late, encodes the full pages of all layers. */
 void build_late_seals(builder *b);
+/* Rows of x, and of buf.alpha and buf.beta where the layer has them, into the ring; after the gates. */
+void build_ring_keep(builder *b, int l, const float *x, int64_t ldx);
+/* build_fold of each kind of layer: x, ldx and buf are the ring's. */
+void fold_gdn(builder *b, int l, const float *x, int ldx);
+void fold_kda(builder *b, int l, const float *x, int ldx);
+void fold_ssm(builder *b, int l, const float *x, int ldx);
+void fold_short_conv(builder *b, int l, const float *x, int ldx);
 /* Without the output projection and its bias: rows[n][n_head*d_v] in buf.att. */
 void build_attention_rows(builder *b, int l);
 void build_attention(builder *b, int l);        /* in -> delta */

@@ -3,7 +3,7 @@
  * Two stages: every sequence's window is gathered before any state is written, so that a slot may be read by one
  * sequence and written by another (fork, swap, chain).  Taps are added in ascending order in f32, then the bias, or
  * +0.0f: a sum of -0.0 becomes +0.0, as in the unfused graph.  Source: docs/ops.md, conv_step.
- * A sequence without tokens reads and writes nothing. */
+ * A sequence without tokens reads and writes nothing; slot_out -1: its window is not written. */
 #include <math.h>
 #include <string.h>
 #include "ops/op_util.h"
@@ -48,8 +48,9 @@ static void conv_channel(const kvant_conv_args *a, int s, int ch, float *window)
         if (a->k > 1)
             window[a->k - 2] = x;
     }
-    memcpy(a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)ch * (a->k - 1), window,
-           (size_t)(a->k - 1) * sizeof(float));
+    if (a->seqs.slot_out[s] >= 0)
+        memcpy(a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)ch * (a->k - 1), window,
+               (size_t)(a->k - 1) * sizeof(float));
 }
 
 static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, const kvant_work *work)

@@ -5,7 +5,7 @@
  * gdn_chunk computes the same over chunks of KVANT_PAGE tokens that end on the absolute 64 grid.
  * Two stages: all states are gathered before any is written (swaps, chains and forks of slots).
  * A bf16 state is f32 while it is worked on, and rounded after every token or chunk.
- * A sequence without tokens reads and writes nothing. */
+ * A sequence without tokens reads and writes nothing; slot_out -1: its state is not written. */
 #include <math.h>
 #include <string.h>
 #include "base/half.h"
@@ -246,7 +246,8 @@ static void run(const kvant_gdn_args *a, int phase, int part, int parts, const k
             chunk_head(a, s, v, state, work);
         else
             step_head(a, s, v, state, work);
-        store_state(a, state, slot_at(a, a->seqs.slot_out[s], (size_t)v * head), head);
+        if (a->seqs.slot_out[s] >= 0)
+            store_state(a, state, slot_at(a, a->seqs.slot_out[s], (size_t)v * head), head);
     }
 }
 

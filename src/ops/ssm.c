@@ -6,7 +6,7 @@
  * absolute 64 grid: inside a chunk y = (L o C B^T) (dt x), L[t][s] = a_{s+1} ... a_t; across chunks the state.
  * Two stages: all states are gathered before any is written (swaps, chains and forks of slots).
  * A bf16 state is f32 while it is worked on, and rounded after every token or chunk.
- * A sequence without tokens reads and writes nothing. */
+ * A sequence without tokens reads and writes nothing; slot_out -1: its state is not written. */
 #include <math.h>
 #include <string.h>
 #include "base/half.h"
@@ -199,7 +199,8 @@ static void run(const kvant_ssm_args *a, int phase, int part, int parts, const k
             chunk_head(a, s, j, state, work);
         else
             step_head(a, s, j, state, work);
-        store_state(a, state, slot_at(a, a->seqs.slot_out[s], (size_t)j * head), head);
+        if (a->seqs.slot_out[s] >= 0)
+            store_state(a, state, slot_at(a, a->seqs.slot_out[s], (size_t)j * head), head);
     }
 }
 

@@ -4,7 +4,8 @@
 #include "base/half.h"
 #include "verify/cases.h"
 
-/* Which slots three sequences read and write: their own; each other's (read before written); fresh; forked. */
+/* Which slots three sequences read and write: their own; each other's (read before written); fresh; forked; none is
+ * written, which decode rows alone may want, of a device that verifies drafts. */
 static const struct {
     const char *shape;
     int32_t in[VCASE_SEQS], out[VCASE_SEQS];
@@ -13,8 +14,16 @@ static const struct {
     { "displaced", { 2, 1, 0 }, { 0, 1, 2 } },
     { "fresh", { -1, 3, 2 }, { 0, 1, 2 } },
     { "fork", { 1, 0, 1 }, { 1, 0, 3 } },
+    { "kept", { 2, 1, -1 }, { -1, 1, -1 } },
 };
-enum { PATTERNS = sizeof slots / sizeof *slots, SLOTS = 4 };
+enum { PATTERNS = sizeof slots / sizeof *slots, KEPT = PATTERNS - 1, SLOTS = 4 };
+
+static int begin(vcase *c, int op, int phase, int pattern, const char *subject)
+{
+    if (pattern == KEPT && (phase || !c->dev->vt->verifies))
+        return 0;
+    return vcase_begin(c, op, slots[pattern].shape, subject);
+}
 
 /* Three sequences with ask[] tokens; the middle one is of the other phase and belongs to the other op; the last one
  * begins `off` tokens behind a page's first. */
@@ -40,7 +49,7 @@ static void conv(vcase *c, int phase, const int *ask, int pattern, int channels,
 
     static const char *const kinds[] = { "", "linear", "bias", "linear, bias" };
 
-    if (!vcase_begin(c, op, slots[pattern].shape, kinds[kind]))
+    if (!begin(c, op, phase, pattern, kinds[kind]))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 0);
     const int n = seqs.n_tokens;
@@ -119,7 +128,7 @@ static void gdn(vcase *c, int phase, const int *ask, int pattern, gdn_size z, in
     const int stride = z.hv * z.dv * z.dk + 16, op = phase ? KVANT_OP_GDN_CHUNK : KVANT_OP_GDN_STEP;
     const int gates = z.hv * (per_channel ? z.dk : 1);
 
-    if (!vcase_begin(c, op, slots[pattern].shape, kinds[2 * per_channel + (type == KVANT_STATE_BF16)]))
+    if (!begin(c, op, phase, pattern, kinds[2 * per_channel + (type == KVANT_STATE_BF16)]))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, pattern % 2 ? 22 : 0);
     const int n = seqs.n_tokens;
@@ -176,7 +185,7 @@ static void ssm(vcase *c, int phase, const int *ask, int pattern, ssm_size z, in
     const int stride = z.h * z.p * z.n + 16, op = phase ? KVANT_OP_SSM_CHUNK : KVANT_OP_SSM_STEP;
     const int ldx = z.h * z.p + 2 * z.g * z.n, lddt = z.h + 3;
 
-    if (!vcase_begin(c, op, slots[pattern].shape, type == KVANT_STATE_BF16 ? "bf16" : ""))
+    if (!begin(c, op, phase, pattern, type == KVANT_STATE_BF16 ? "bf16" : ""))
         return;
     const kvant_seqs seqs = state_seqs(c, ask, phase, pattern, 22);
     const int n = seqs.n_tokens;

@@ -64,6 +64,7 @@ static int open_parts(generator *g, kvant_diag *diag)
 
     params_from_opts(g->o, &p);
     p.logits_rows = 1 + spec_rows(g->o);
+    p.draft_rows = spec_draft_rows(g->o, 1);
     KVANT_TRY(open_model(g->o, &g->m, diag));
     KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
     g->seed = (int64_t)g->how.p.seed;

@@ -22,6 +22,15 @@ int spec_rows(const opts *o)
     return spec_from_opts(o) == KVANT_SPEC_OFF ? 0 : (int)opt_int(o, OPT_DRAFT_MAX);
 }
 
+int spec_draft_rows(const opts *o, int seqs)
+{
+    const int most = seqs * (1 + (int)opt_int(o, OPT_DRAFT_MAX)), room = seqs + KVANT_PAGE;
+
+    if (spec_from_opts(o) == KVANT_SPEC_OFF)
+        return 0;
+    return most < room ? most : room;
+}
+
 void spec_params(const opts *o, const kvant_engine *e, kvant_engine *draft, kvant_session_params *p)
 {
     kvant_diag diag = { "" };

@@ -101,17 +101,19 @@ static int least_of(const kvant_session *s, const request *q)
     return q->r.draft_min >= 0 ? q->r.draft_min : s->p.draft_min;
 }
 
-/* Rows that the step's one pass, and its logits, have for drafts. */
+/* Rows that the step's one pass, its logits and the ring have for drafts. */
 static int rows_left(const kvant_session *s)
 {
     const int pass = s->e->p.n_ubatch - s->plan.n_decode - s->plan.prompt_tokens;
     const int batch = s->p.batch_tokens - s->plan.n_decode - s->plan.prompt_tokens;
+    const int ring = s->e->kv.cfg.ring_rows; /* has the row before a sequence's drafts too */
     int rows = s->e->p.logits_rows - s->max_seqs;
 
     for (int i = 0; i < s->n_running; i++)
         rows = s->running[i]->rows > 0 && request_tells_prompt(s->running[i]) ? 0 : rows;
     rows = rows < pass ? rows : pass;
-    return rows < batch ? rows : batch;
+    rows = rows < batch ? rows : batch;
+    return ring > 0 && ring - s->plan.n_decode < rows ? ring - s->plan.n_decode : rows;
 }
 
 /* A step as it is planned: tokens to expect, and its time; the time of a row more, and of a round of a model's

@@ -40,20 +40,33 @@ int request_short_conv_layer(kvant_model *m, int l, kvant_diag *diag)
     return request_ffn(m, l, diag);
 }
 
+static void convolve(builder *b, int l, const float *x, int ld)
+{
+    const int e = b->m->hp.n_embd;
+    const kvant_conv_args conv = { b->seqs,       x,  b->vec[b->m->layers[l].conv], b->conv_state[l], b->buf.att, e,
+                                   b->m->hp.conv_k, b->conv_stride, ld, NULL, 1 };
+
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+}
+
+void fold_short_conv(builder *b, int l, const float *x, int ldx)
+{
+    convolve(b, l, x, ldx);
+}
+
 static void build_short_conv(builder *b, int l)
 {
     const layer_weights *w = &b->m->layers[l];
     const int e = b->m->hp.n_embd, ld = 3 * e;
     float *in = b->buf.qkv, *c = in + e, *x = in + 2 * (size_t)e, *y = b->buf.att;
-    const kvant_conv_args conv = { b->seqs, x, b->vec[w->conv], b->conv_state[l], y, e, b->m->hp.conv_k,
-                                   b->conv_stride, ld, NULL, 1 };
 
     build_matmul(b, w->conv_in, b->in, e, in, ld, b->n);
     BUILD(b, MUL, { x, in, b->n, e, ld, ld });
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
-    if (b->any_decode)
-        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    convolve(b, l, x, ld);
+    build_ring_keep(b, l, x, ld);
     BUILD(b, MUL, { y, c, b->n, e, e, ld });
     const float *rows = build_keep_output_rows(b, l, y, e, b->buf.keep);
     build_matmul(b, w->conv_out, rows, e, b->buf.delta, e, b->rows);

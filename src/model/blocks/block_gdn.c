@@ -167,12 +167,12 @@ static void project(builder *b, const layer_weights *w, int ld)
     build_matmul(b, w->gdn_alpha, b->buf.a, e, b->buf.alpha, hv, b->n);
 }
 
-static void recur(builder *b, int l, const layer_weights *w, int ld)
+static void recur(builder *b, int l, const layer_weights *w, const float *x, int ld)
 {
     const hparams *hp = &b->m->hp;
     int c = (int)channels(hp), qk = hp->gdn_hk * hp->gdn_dk;
     float *y = b->buf.att;
-    const kvant_conv_args conv = { b->seqs, b->buf.qkv, b->vec[w->conv], b->conv_state[l], y, c, hp->conv_k,
+    const kvant_conv_args conv = { b->seqs, x, b->vec[w->conv], b->conv_state[l], y, c, hp->conv_k,
                                    b->conv_stride, ld, NULL, 0 };
     const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
                                  hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
@@ -183,11 +183,17 @@ static void recur(builder *b, int l, const layer_weights *w, int ld)
     if (b->any_decode)
         build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
     BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
-    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });
+    if (!b->ring.fold) /* the ring has them */
+        BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });
     if (b->any_decode)
         build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
     if (b->any_prompt) /* last, so that gdn_step stands before the norm only where it made all of its rows */
         build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
+}
+
+void fold_gdn(builder *b, int l, const float *x, int ldx)
+{
+    recur(b, l, &b->m->layers[l], x, ldx);
 }
 
 static void build_gdn(builder *b, int l)
@@ -197,7 +203,8 @@ static void build_gdn(builder *b, int l)
     int c = (int)channels(hp), width = hp->gdn_hv * hp->gdn_dv, ld = c + width;
 
     project(b, w, ld);
-    recur(b, l, w, ld);
+    recur(b, l, w, b->buf.qkv, ld);
+    build_ring_keep(b, l, b->buf.qkv, ld);
     BUILD(b, NORM_GATED,
           { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv, ld });
     const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);

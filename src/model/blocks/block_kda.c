@@ -115,14 +115,13 @@ static void project(builder *b, const layer_weights *w)
     BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, d });
 }
 
-static void recur(builder *b, int l, const layer_weights *w)
+static void recur(builder *b, int l, const layer_weights *w, const float *x, int ld)
 {
     const hparams *hp = &b->m->hp;
     const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out, c = hp->conv_channels;
     float *q = b->buf.att, *k = q + wide, *v = k + wide;
-    const kvant_conv_args conv = { b->seqs, b->buf.qkv, b->vec[w->conv], b->conv_state[l], q,
-                                   c,       hp->conv_k, b->conv_stride,  hp->rec_in,       NULL,
-                                   0 };
+    const kvant_conv_args conv = { b->seqs,    x,              b->vec[w->conv], b->conv_state[l], q, c,
+                                   hp->conv_k, b->conv_stride, ld,              NULL,             0 };
     const kvant_gdn_args gdn = {
         b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0, c, c, c,
         b->gdn_stride, b->gdn_type, 1, b->compute
@@ -139,6 +138,11 @@ static void recur(builder *b, int l, const layer_weights *w)
         build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
 }
 
+void fold_kda(builder *b, int l, const float *x, int ldx)
+{
+    recur(b, l, &b->m->layers[l], x, ldx);
+}
+
 void build_kda(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
@@ -147,7 +151,8 @@ void build_kda(builder *b, int l)
     float *o = b->buf.o;
 
     project(b, w);
-    recur(b, l, w);
+    recur(b, l, w, b->buf.qkv, hp->rec_in);
+    build_ring_keep(b, l, b->buf.qkv, hp->rec_in);
     BUILD(b, NORM_RMS, { o, b->vec[w->ssm_norm], o, hp->rms_eps, b->n, h, d, wide, d, wide, d });
     BUILD(b, GATE_MUL, { o, b->buf.qkv + 3 * (size_t)wide, b->n, 1, wide, wide, wide, hp->rec_in, wide });
     const float *rows = build_keep_output_rows(b, l, o, wide, b->buf.keep);

@@ -75,19 +75,19 @@ static void gate_and_norm(builder *b, const layer_weights *w)
     }
 }
 
-void build_ssm_rows(builder *b, int l)
+/* mixed: rows, ld apart, of what the convolution reads, then the heads' steps of time. */
+static void recur(builder *b, int l, const float *mixed, int ld)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const int c = hp->conv_channels, inner = hp->rec_out, bc = hp->gdn_hk * hp->gdn_dk, ld = hp->rec_in;
-    float *mixed = b->buf.qkv + inner, *x = b->buf.att;
+    const int c = hp->conv_channels, inner = hp->rec_out, bc = hp->gdn_hk * hp->gdn_dk;
+    float *x = b->buf.att;
     const kvant_conv_args conv = { b->seqs, mixed, b->vec[w->conv], b->conv_state[l], x, c, hp->conv_k, b->conv_stride,
                                    ld, w->conv_bias >= 0 ? b->vec[w->conv_bias] : NULL, 0 };
     const kvant_ssm_args ssm = { b->seqs, x, mixed + c, x + inner, x + inner + bc, b->vec[w->a], b->vec[w->ssm_d],
                                  b->vec[w->dt], b->gdn_state[l], b->buf.o, hp->gdn_hv, hp->gdn_dv, hp->gdn_hk,
                                  hp->gdn_dk, c, ld, c, b->gdn_stride, b->gdn_type };
 
-    build_matmul(b, w->ssm_in, b->in, hp->n_embd, b->buf.qkv, ld, b->n);
     if (b->any_prompt)
         build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
     if (b->any_decode)
@@ -96,6 +96,22 @@ void build_ssm_rows(builder *b, int l)
         build_emit(b, KVANT_OP_SSM_CHUNK, &ssm, sizeof ssm);
     if (b->any_decode)
         build_emit(b, KVANT_OP_SSM_STEP, &ssm, sizeof ssm);
+}
+
+void fold_ssm(builder *b, int l, const float *x, int ldx)
+{
+    recur(b, l, x, ldx);
+}
+
+void build_ssm_rows(builder *b, int l)
+{
+    const hparams *hp = &b->m->hp;
+    const layer_weights *w = &b->m->layers[l];
+    const float *mixed = b->buf.qkv + hp->rec_out;
+
+    build_matmul(b, w->ssm_in, b->in, hp->n_embd, b->buf.qkv, hp->rec_in, b->n);
+    recur(b, l, mixed, hp->rec_in);
+    build_ring_keep(b, l, mixed, hp->rec_in);
     gate_and_norm(b, w);
 }
 

@@ -57,9 +57,10 @@ static void gather_windows(const kvant_conv_args *a, int phase, int c0, int n, f
 
     for (int s = 0; s < a->seqs.n_seqs; s++)
         if (takes_part(&a->seqs, s, phase) && is_moved(&a->seqs, s)) {
-            memcpy(gathered, a->state + a->seqs.slot_in[s] * a->slot_stride + (int64_t)c0 * (a->k - 1),
-                   floats * sizeof(float));
-            gathered += floats;
+            if (a->seqs.slot_in[s] >= 0)
+                memcpy(gathered, a->state + a->seqs.slot_in[s] * a->slot_stride + (int64_t)c0 * (a->k - 1),
+                       floats * sizeof(float));
+            gathered += floats; /* zeros need no copy */
         }
 }
 
@@ -67,15 +68,15 @@ static void gather_windows(const kvant_conv_args *a, int phase, int c0, int n, f
 static void load_past(const kvant_conv_args *a, int s, int c0, int n, conv_scratch *w, const float **gathered)
 {
     const int k1 = a->k - 1;
-    const float *from = a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1;
+    const float *from = *gathered;
 
+    if (is_moved(&a->seqs, s))
+        *gathered += (size_t)n * (size_t)k1;
+    else if (a->seqs.slot_in[s] >= 0)
+        from = a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1;
     if (a->seqs.slot_in[s] < 0) {
         memset(w->past, 0, sizeof w->past);
         return;
-    }
-    if (is_moved(&a->seqs, s)) {
-        from = *gathered;
-        *gathered += (size_t)n * (size_t)k1;
     }
     for (int c = 0; c < n && k1 == 3; c++, from += 3) {
         w->past[0][c] = from[0];
@@ -132,7 +133,6 @@ static void conv_sequence(const kvant_conv_args *a, int s, int c0, int n, conv_s
 {
     const int first = a->seqs.q0[s], tokens = a->seqs.q0[s + 1] - first, k = a->k, k1 = k - 1;
     const float *x = a->x + (int64_t)first * a->ldx + c0;
-    float *state = a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1;
     const float *rows[MAX_TAPS];
 
     load_past(a, s, c0, n, w, gathered);
@@ -144,9 +144,11 @@ static void conv_sequence(const kvant_conv_args *a, int s, int c0, int n, conv_s
         else
             conv_token(rows, w, k, a->y + (int64_t)(first + t) * a->c + c0, n);
     }
+    if (a->seqs.slot_out[s] < 0)
+        return;
     for (int j = 0; j < k1; j++)
         rows[j] = tokens + j < k1 ? w->past[tokens + j] : x + (int64_t)(tokens + j - k1) * a->ldx;
-    store_past(rows, n, k1, state);
+    store_past(rows, n, k1, a->state + a->seqs.slot_out[s] * a->slot_stride + (int64_t)c0 * k1);
 }
 
 static void conv_run(const kvant_conv_args *a, int phase, int part, int parts, const kvant_work *work)

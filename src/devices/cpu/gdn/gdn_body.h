@@ -31,21 +31,24 @@ static void gather_columns(const kvant_gdn_args *a, int phase, int v, int j0, in
 
     for (int s = 0; s < a->seqs.n_seqs; s++)
         if (takes_part(&a->seqs, s, phase) && is_moved(&a->seqs, s)) {
-            memcpy(gathered, columns_at(a, a->seqs.slot_in[s], v, j0), bytes);
+            if (a->seqs.slot_in[s] < 0)
+                memset(gathered, 0, bytes);
+            else
+                memcpy(gathered, columns_at(a, a->seqs.slot_in[s], v, j0), bytes);
             gathered += bytes;
         }
 }
 
 /* The state a sequence starts from: its gathered copy (the next one), its own slot, or zeros put into its own slot. */
-static const void *entry_columns(const kvant_gdn_args *a, int s, int v, int j0, int n, const char **gathered)
+static void *entry_columns(const kvant_gdn_args *a, int s, int v, int j0, int n, char **gathered)
 {
     const size_t bytes = columns_bytes(a, n);
-    char *own = columns_at(a, a->seqs.slot_out[s], v, j0);
 
     if (is_moved(&a->seqs, s)) {
         *gathered += bytes;
         return *gathered - bytes;
     }
+    char *own = columns_at(a, a->seqs.slot_out[s], v, j0);
     if (a->seqs.slot_in[s] < 0)
         memset(own, 0, bytes);
     return own;
@@ -202,10 +205,11 @@ static size_t fade_floats(const kvant_gdn_args *a)
     return a->per_channel ? 2 * (size_t)a->dk : 0;
 }
 
-/* All tokens of sequence s; room: f32 scratch of the columns, for bf16 states, then of the fades. */
-static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, const void *src, float *room)
+/* All tokens of sequence s; room: f32 scratch of the columns, for bf16 states, then of the fades.  A state that is not
+ * written goes on where it was gathered. */
+static void step_sequence(const kvant_gdn_args *a, int s, int v, int j0, int n, void *src, float *room)
 {
-    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
+    void *dst = a->seqs.slot_out[s] < 0 ? src : columns_at(a, a->seqs.slot_out[s], v, j0);
     float *fades = room + room_floats(a);
 
     for (int i = a->seqs.q0[s]; i < a->seqs.q0[s + 1]; i++, src = dst) {
@@ -230,7 +234,7 @@ static void gdn_step(const void *args, int part, int parts, const kvant_work *wo
     for (int64_t unit = lo; unit < hi; unit++) {
         const int v = (int)(unit / blocks), j0 = (int)(unit % blocks) * STEP_COLUMNS;
         const int n = a->dv - j0 < STEP_COLUMNS ? a->dv - j0 : STEP_COLUMNS;
-        const char *gathered = moved;
+        char *gathered = moved;
 
         gather_columns(a, DECODE, v, j0, n, moved);
         for (int s = 0; s < a->seqs.n_seqs; s++)

@@ -343,7 +343,7 @@ static void gdn_chunk(const void *args, int part, int parts, const kvant_work *w
     for (int unit = part; unit < a->hv * blocks; unit += parts) {
         const int v = unit / blocks, j0 = unit % blocks * columns;
         const int n = a->dv - j0 < columns ? a->dv - j0 : columns;
-        const char *gathered = moved;
+        char *gathered = moved;
 
         gather_columns(a, PROMPT, v, j0, n, moved);
         for (int s = 0; s < a->seqs.n_seqs; s++)

@@ -4,10 +4,11 @@
 
 #include "ops/op_util.h"
 
-/* Only what is read from a slot other than the sequence's own can be overwritten before it is read. */
+/* A state that is read from a slot other than the sequence's own can be overwritten before it is read; and one that is
+ * not written (slot_out -1), zeros too, has no other place to be worked on. */
 static inline int is_moved(const kvant_seqs *seqs, int s)
 {
-    return seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s];
+    return seqs->slot_out[s] < 0 || (seqs->slot_in[s] >= 0 && seqs->slot_in[s] != seqs->slot_out[s]);
 }
 
 static inline size_t count_moved(const kvant_seqs *seqs, int phase)

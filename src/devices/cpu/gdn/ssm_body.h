@@ -57,7 +57,7 @@ static void gather_rows(const kvant_ssm_args *a, int phase, int j, int r0, int r
 {
     for (int s = 0; s < a->seqs.n_seqs; s++)
         if (takes_part(&a->seqs, s, phase) && is_moved(&a->seqs, s)) {
-            load_rows(a, rows_at(a, a->seqs.slot_in[s], j, r0), gathered, rows);
+            load_rows(a, a->seqs.slot_in[s] < 0 ? NULL : rows_at(a, a->seqs.slot_in[s], j, r0), gathered, rows);
             gathered += (size_t)ROWS * (size_t)row_room(a);
         }
 }
@@ -170,7 +170,8 @@ static void ssm_run(const kvant_ssm_args *a, int phase, int part, int parts, con
             if (!there)
                 load_rows(a, in < 0 ? NULL : rows_at(a, in, j, r0), state, rows);
             run_sequence(a, phase, s, j, r0, rows, at);
-            store_rows(a, at, rows_at(a, a->seqs.slot_out[s], j, r0), rows);
+            if (a->seqs.slot_out[s] >= 0)
+                store_rows(a, at, rows_at(a, a->seqs.slot_out[s], j, r0), rows);
             gathered += there ? (size_t)ROWS * (size_t)row_room(a) : 0;
         }
     }
