@@ -39,7 +39,7 @@ BAD += [(f"formula {f}", MADE.replace('cases = "elementwise"', f'formula = "{f}"
     ("y = x + b)", "')' is too much"), ("y = (x + b", "')' is missing"), ("y = x % b", "is no part of an expression"),
     ("y = a * x + b", "tolerance EXACT: only one + - or *"), ("y = x ? b : a", "? after f32, wanted a truth"), ("y = x[b]", "b is no i32 operand"),
     ("y = d", "a whole number, wanted f32"))]
-BAD += [("groups", MADE + 'groups = "n * h"\n', "names h, which is no field"), ("groups of a formula", MADE + 'groups = "n"\nformula = "y = x + b"\n', "groups: a formula has kernels")]
+BAD += [("groups", MADE + 'groups = "n * h"\n', "names h, which is no field"), ("threads", MADE + 'threads = "n * h"\n', "names h, which is no field"), ("threads and groups", MADE + 'groups = "n"\nthreads = "n"\n', "groups are given as well"), ("groups of a formula", MADE + 'groups = "n"\nformula = "y = x + b"\n', "groups: a formula has kernels")]
 BAD += [("shape of an operand", MADE.replace('cases = "elementwise"', 'formula = "y = x + b"').replace("b      r f32 [d]", "b      r f32 [n + 1][d]"), "the size 'n + 1' is no field"),
         ("class", MADE.replace('cases = "elementwise"', 'formula = "y = x + b"').replace("EXACT", "CODE"), "tolerance CODE: wanted EXACT or NMSE")]
 USE = r"""

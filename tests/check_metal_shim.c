@@ -108,6 +108,19 @@ static void compiler(void)
     unsetenv("CXX");
 }
 
+/* An op with more values than an int numbers (port_elements.c) is refused before it runs. */
+static void too_many(void)
+{
+    static const kvant_device_vt vt = { .name = "none" };
+    port_device d = { .base = { &vt } };
+    kvant_moe_combine_args a = { .n = 1 << 16, .k = 1, .d = (1 << 15) - 1 };
+
+    CHECK(port_op_moe_combine.supports(&d, &a, &diag) == KVANT_OK, "%s", diag.text);
+    a.d++;
+    CHECK(port_op_moe_combine.supports(&d, &a, &diag) == KVANT_EUNSUPPORTED, "more values than an int numbers");
+    CHECK(strstr(diag.text, "device none: moe_combine: 2147483648 values"), "%s", diag.text);
+}
+
 int main(void)
 {
     size_t n;
@@ -119,6 +132,7 @@ int main(void)
     sound();
     faults();
     compiler();
+    too_many();
     kvant_free(planted);
     return check_end("check_metal_shim");
 }

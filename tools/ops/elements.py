@@ -239,8 +239,12 @@ def total(card):
     return card.c(" * ".join(Space(card).counts), True)
 
 
+def vulkan_groups(card):
+    return f"(uint64_t)({card.c(card.groups, True)})" if card.groups else f"groups({card.c(card.threads, True) if card.threads else total(card)})"
+
+
 def vulkan(cards):
-    """The dispatches of those shaders, and of shaders that somebody wrote where the card says how many groups of threads they have: ARGS
+    """The dispatches of those shaders, and of shaders that somebody wrote where the card says how many groups or threads they have: ARGS
     are the operands, the numbers, and has_<operand> of those that may be NULL, each in the card's order."""
     out = [HEAD]
     for c in cards:
@@ -248,7 +252,7 @@ def vulkan(cards):
         lines += "".join(f"    vk_uint(&c, a->{f.name} != NULL);\n" for f in optional(c))
         out.append(f"static int {c.name}_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)\n{{\n    const {c.struct} *a = args;\n"
                    f"    vk_call c;\n    vk_call_begin(&c, VK_SHADER_{c.name});\n    vk_operands(d, &c, KVANT_OP_{c.name.upper()}, args);\n{lines}"
-                   f"    return vk_dispatch(d, l, &c, {f'groups({total(c)})' if c.formula else f'(uint64_t)({c.c(c.groups, True)})'}, 1, 1, diag);\n}}\n\n"
+                   f"    return vk_dispatch(d, l, &c, {vulkan_groups(c)}, 1, 1, diag);\n}}\n\n"
                    f'const vk_op vk_op_{c.name} = {{ .name = "{c.name}", .counted = 1, .run = {c.name}_run }};\n\n')
     return "".join(out)
 
@@ -312,16 +316,24 @@ def portable_groups(card):
     return f"{card.c(counts[0])}, {h}, ({card.c(counts[-1])} + ROWS_SPAN - 1) / ROWS_SPAN"
 
 
+def portable_supports(card):
+    """Kernels number their threads by an int."""
+    return (f"static int {card.name}_supports(port_device *d, const void *args, kvant_diag *diag)\n{{\n    const {card.struct} *a = args;\n"
+            f'    return fits(d, "{card.name}", {card.c(card.threads, True)}, diag);\n}}\n\n')
+
+
 def portable_runs(cards):
     out = [HEAD]
     for c in cards:
+        out += [portable_supports(c)] if c.threads else []
         given = [f".{f.name} = a->{f.name}" for f in numbers(c)] + [f".has_{f.name} = a->{f.name} != NULL" for f in optional(c)]
-        groups = f"{c.c(c.groups, True)}, 1, 1" if c.groups else portable_groups(c)
+        groups = (f"{c.c(c.groups, True)}, 1, 1" if c.groups else f"({c.c(c.threads, True)} + PORT_THREADS - 1) / PORT_THREADS, 1, 1" if c.threads
+                  else portable_groups(c))
         out.append(f"static int {c.name}_run(port_device *d, const void *args, kvant_diag *diag)\n{{\n    const {c.struct} *a = args;\n"
                    f"    const struct p_{c.name} p = {{ {', '.join(given)} }};\n    port_call c = PORT_CALL({c.name}, p);\n"
                    f"    port_operands(d, &c, KVANT_OP_{c.name.upper()}, args);\n"
                    f"    return port_dispatch(d, &c, {groups}, diag);\n}}\n"
-                   f"PORT_OP({c.name}, NULL, {c.name}_run)\n\n")
+                   f"PORT_OP({c.name}, {f'{c.name}_supports' if c.threads else 'NULL'}, {c.name}_run)\n\n")
     return "".join(out)
 
 

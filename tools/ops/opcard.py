@@ -6,7 +6,7 @@ import tomllib
 from ops.formula import Formula
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-KEYS = {"text", "ops", "tolerance", "parts", "cases", "about", "constants", "fields", "rules", "good", "formula", "wide", "tries", "groups"}
+KEYS = {"text", "ops", "tolerance", "parts", "cases", "about", "constants", "fields", "rules", "good", "formula", "wide", "tries", "groups", "threads"}
 C_TYPES = {"f32": "float", "i32": "int32_t", "u8": "uint8_t", "any": "void"}
 BYTES = {"f32": 4, "i32": 4, "u8": 1, "any": 1}
 OPERAND = re.compile(r"(r|w|rw) (f32|i32|u8|any) ((?:\[[^\]]+\])+)((?: optional| partly)*)$")
@@ -75,11 +75,13 @@ class Card:
         self.rows = "seqs.n_tokens" if "seqs" in self.by_name else next((f.name for f in self.fields if f.kind == "count"), None)
         if self.rows is None:
             fail(path, "no field is a count or seqs: nothing says how many rows there are")
-        self.wide, self.tries, self.groups = d.get("wide", False), d.get("tries", {}), d.get("groups")
-        if self.groups:
-            self.check_names(self.groups)
+        self.wide, self.tries, self.groups, self.threads = d.get("wide", False), d.get("tries", {}), d.get("groups"), d.get("threads")
+        for key in [k for k in ("groups", "threads") if d.get(k)]:
+            self.check_names(d[key])
             if "formula" in d:
-                fail(path, "groups: a formula has kernels of its own")
+                fail(path, f"{key}: a formula has kernels of its own")
+        if self.groups and self.threads:
+            fail(path, "threads: groups are given as well")
         self.formula = Formula(self, d["formula"]) if "formula" in d else None
 
     def fail(self, text):

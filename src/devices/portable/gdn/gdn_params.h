@@ -15,7 +15,6 @@ struct p_gdn {
 };
 /* rows: of a head's state (p). */
 struct p_ssm { int64_t ldx, lddt, ldb, slot_stride; int32_t h, rows, g, prompt; };
-struct p_gates { int32_t h, d; }; /* d: alphas a head */
 struct p_slots { int64_t stride, n; int32_t gather; };
 
 #endif

@@ -1,4 +1,4 @@
-/* port_gdn.c: conv_step, conv_chunk, gdn_step, gdn_chunk, gdn_gates, ssm_step, ssm_chunk.  All reads of state come
+/* port_gdn.c: conv_step, conv_chunk, gdn_step, gdn_chunk, ssm_step, ssm_chunk.  All reads of state come
  * before any write: a first dispatch copies what is read to scratch; a sequence that keeps its slot is read in place,
  * but for conv. */
 #include "devices/portable/core/port_dev.h"
@@ -205,20 +205,6 @@ static int gdn_chunk_run(port_device *d, const void *args, kvant_diag *diag)
     return gdn_run(d, args, PROMPT, diag);
 }
 PORT_OP_SCRATCH(gdn_chunk, gdn_supports, chunk_scratch, gdn_chunk_run)
-
-static int gdn_gates_run(port_device *d, const void *args, kvant_diag *diag)
-{
-    const kvant_gdn_gates_args *a = args;
-    const struct p_gates p = { a->h, a->channels > 0 ? a->channels : 1 };
-    const size_t heads = (size_t)a->h * sizeof(float), all = heads * (size_t)p.d;
-    port_call c = PORT_CALL(gdn_gates, p);
-    port_write(&c, a->alpha, (size_t)a->n * all);
-    port_write(&c, a->beta, (size_t)a->n * heads);
-    port_read(&c, a->a, heads);
-    port_read(&c, a->dt, all);
-    return port_dispatch(d, &c, a->n, 1, 1, diag);
-}
-PORT_OP(gdn_gates, NULL, gdn_gates_run)
 
 /* ---- Mamba2 ---- */
 

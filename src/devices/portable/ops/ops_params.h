@@ -1,13 +1,10 @@
-/* ops_params.h: what kernels of this folder get besides buffers; the host (port_rows.c, port_choose.c) fills
+/* ops_params.h: what kernels of this folder get besides buffers; the host (port_choose.c) fills
  * them.  Fields of 8 bytes first. */
 #ifndef KVANT_PORTABLE_OPS_PARAMS_H
 #define KVANT_PORTABLE_OPS_PARAMS_H
 
 /* Values of a row that a group of threads takes. */
 #define ROWS_SPAN 256
-
-struct p_moe_combine { int32_t d, k; };
-struct p_rope { int64_t ldx, gx; int32_t n_half, neox; float mscale; };
 
 #define MOST_EXPERTS 1024
 #define MOST_TOP_K 1024                    /* KVANT_TOP_K_MOST */

@@ -14,4 +14,13 @@ void port_operands(port_device *d, port_call *c, int id, const void *args)
     }
 }
 
+static int fits(const port_device *d, const char *op, int64_t threads, kvant_diag *diag)
+{
+    enum { MOST = INT32_MAX - PORT_THREADS };
+    if (threads <= MOST)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: %s: %lld values, wanted at most %d", d->base.vt->name, op,
+                      (long long)threads, MOST);
+}
+
 #include "ops/elements_portable.inc"

@@ -52,21 +52,6 @@ static int moe_route_run(vk_device *d, vk_list *l, const void *args, kvant_diag 
     return vk_dispatch(d, l, &c, (uint64_t)a->n, 1, 1, diag);
 }
 
-static int moe_combine_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_moe_combine_args *a = args;
-    const size_t row = (size_t)a->d * 4, slots = (size_t)a->n * (size_t)a->k;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_moe_combine);
-    vk_ptr(&c, a->x, slots * row, VK_READ);
-    vk_ptr(&c, a->wts, slots * 4, VK_READ);
-    vk_ptr(&c, a->y, (size_t)a->n * row, VK_WRITE);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->k);
-    vk_uint(&c, a->d);
-    return vk_dispatch(d, l, &c, (uint64_t)(((int64_t)a->n * a->d + VK_GROUP - 1) / VK_GROUP), 1, 1, diag);
-}
-
 /* Workgroups of a row; what each has found is in scratch: values, then places. */
 static int argmax_pieces(const kvant_argmax_args *a)
 {
@@ -148,7 +133,6 @@ static int64_t top_k_values(const void *args)
 }
 
 const vk_op vk_op_moe_route = { .supports = moe_route_supports, .run = moe_route_run };
-const vk_op vk_op_moe_combine = { .name = "moe_combine", .counted = 1, .run = moe_combine_run };
 const vk_op vk_op_top_k = { .name = "top_k", .values = top_k_values, .scratch = top_k_scratch, .run = top_k_run };
 const vk_op vk_op_argmax = {
     .name = "argmax", .counted = 1, .scratch = argmax_scratch, .run = argmax_run

@@ -1,49 +1,12 @@
-/* vk_rows.c: rope, with a norm before it and a cache behind it too, and the gates of the delta rule: one dispatch each.
- * Arguments in the order of the shader's ARGS. */
+/* vk_norm_rope.c: the fused forms of norms and ropes of queries and keys, with the cache behind them.  Arguments in the
+ * order of ARGS of norm_rope.comp. */
 #include "devices/vulkan/core/vk_dev.h"
-
-static uint64_t groups(int64_t n)
-{
-    return (uint64_t)((n + VK_GROUP - 1) / VK_GROUP);
-}
 
 /* Bytes of n rows of h groups of d values. */
 static size_t grouped_bytes(int n, int64_t ld, int h, int64_t g, int d)
 {
     return n > 0 && h > 0 ? (size_t)((n - 1) * ld + (h - 1) * g + d) * sizeof(float) : 0;
 }
-
-static int gdn_gates_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_gdn_gates_args *a = args;
-    const int d_head = a->channels > 0 ? a->channels : 1;
-    const int64_t n = (int64_t)a->n * a->h * d_head;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_gdn_gates);
-    vk_operands(d, &c, KVANT_OP_GDN_GATES, args);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, d_head);
-    return vk_dispatch(d, l, &c, groups(n), 1, 1, diag);
-}
-
-static int rope_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
-{
-    const kvant_rope_args *a = args;
-    vk_call c;
-    vk_call_begin(&c, VK_SHADER_rope);
-    vk_operands(d, &c, KVANT_OP_ROPE, args);
-    vk_float(&c, a->mscale);
-    vk_uint(&c, a->neox);
-    vk_uint(&c, a->n_rot / 2);
-    vk_uint(&c, a->n);
-    vk_uint(&c, a->h);
-    vk_uint(&c, a->ldx);
-    vk_uint(&c, a->gx);
-    return vk_dispatch(d, l, &c, groups((int64_t)a->n * a->h * (a->n_rot / 2)), 1, 1, diag);
-}
-
-/* ---- a norm and a rope: one workgroup per group of values ---- */
 
 static void norm_rope_pages(const vk_device *d, vk_call *c, const kvant_cache_write_args *to)
 {
@@ -120,8 +83,3 @@ static int norm_rope_write_run(vk_device *d, vk_list *l, const void *args, kvant
 const vk_op vk_fused_norm_rope = { .name = "norm_rope", .run = norm_rope_run };
 const vk_op vk_fused_norm_rope_write = { .name = "norm_rope_write", .supports = norm_rope_write_supports,
                                          .run = norm_rope_write_run };
-
-#define SMALL(op) const vk_op vk_op_##op = { .name = #op, .counted = 1, .run = op##_run };
-SMALL(gdn_gates)
-SMALL(rope)
-#undef SMALL
