@@ -169,7 +169,7 @@ static int check_echo(const request *r, api_error *e)
 }
 
 /* The routes of request_fields.c that a body is one of. */
-static int fields_of(int shape)
+int request_fields_of(int shape)
 {
     static const int routes[] = { [BODY_TEXT] = REQUEST_TEXT,
                                   [BODY_NATIVE] = REQUEST_NATIVE,
@@ -219,7 +219,7 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
 
     API_TRY(body_read(body, len, &o, e));
     *out = o;
-    API_TRY(request_check_fields(env, o, fields_of(r->shape), r->ignored, e));
+    API_TRY(request_check_fields(env, o, request_fields_of(r->shape), r->ignored, e));
     if (r->shape == BODY_CHAT)
         return thoughts_spell_out(o, e);
     if (r->shape == BODY_TEXT || r->shape == BODY_NATIVE || r->shape == BODY_INFILL)

@@ -125,6 +125,8 @@ enum {
     REQUEST_OLLAMA_SHOW = 16384,
     REQUEST_COHERE_EMBED = 32768
 };
+int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
+int embed_fields_of(int shape);   /* of an EMBED_* */
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
                          api_error *e);

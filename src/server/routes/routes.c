@@ -32,6 +32,7 @@ static const route routes[] = {
     LOOP("GET", "/v1/health", get_health, ROUTE_PUBLIC),
     LOOP("GET", "/ready", get_ready, ROUTE_PUBLIC),
     LOOP("GET", "/ping", get_health, ROUTE_PUBLIC),
+    LOOP("GET", "/openapi.json", get_openapi, 0),
     LOOP("GET", "/version", get_version, 0),
     LOOP("GET", "/metrics", get_metrics, ROUTE_ANY),
     LOOP("GET", "/v1/models", get_models, ROUTE_MODEL),

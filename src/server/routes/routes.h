@@ -51,6 +51,9 @@ enum MHD_Result get_ollama_ps(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_studio_models(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_studio_model(call *c, struct MHD_Connection *conn);
 
+/* ---- openapi.c ---- */
+enum MHD_Result get_openapi(call *c, struct MHD_Connection *conn);
+
 /* ---- routes_state.c ---- */
 enum MHD_Result get_health(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_ready(call *c, struct MHD_Connection *conn); /* health, and willing to take new requests */

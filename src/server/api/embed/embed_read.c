@@ -77,6 +77,11 @@ static const int fields_of[] = { [EMBED_OPENAI] = REQUEST_EMBED,
                                  [EMBED_OLLAMA_ONE] = REQUEST_OLLAMA_EMBED,
                                  [EMBED_COHERE] = REQUEST_COHERE_EMBED };
 
+int embed_fields_of(int shape)
+{
+    return fields_of[shape];
+}
+
 static int read_embed(const request_env *base, const json_t *o, embed_request *r, api_error *e)
 {
     request_env own = *base;
