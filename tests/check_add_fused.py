@@ -224,10 +224,23 @@ def devices(copy):
     return names + (["metal-shim"] if copy.target.endswith("shim") else print("SKIP check_add_fused: this build has no Metal shim") or [])
 
 
-def driven(program, device):
-    env = {**os.environ, **({"VK_ICD_FILENAMES": LAVAPIPE} if os.path.exists(LAVAPIPE) and "VK_DRIVER_FILES" not in os.environ else {})}
+def driven(program, device, **more):
+    env = {**os.environ, **more, **({"VK_ICD_FILENAMES": LAVAPIPE} if os.path.exists(LAVAPIPE) and "VK_DRIVER_FILES" not in os.environ else {})}
     rc, text = run([program, device], cwd=ROOT, env=env)
     return rc, text.strip()
+
+
+def on_hip(copy, program):
+    """hip_check.c stands for AMD's runtime: the form is taken and its kernel compiles with hiprtc; nothing is computed."""
+    if not any("devices/hip/" in o for _, o in copy.commanded):
+        return print("SKIP check_add_fused: this build has no HIP")
+    library = os.path.join(copy.out, "hip_check.so")
+    rc, text = run(["cc", "-shared", "-fPIC", "-O1", "-o", library, os.path.join(ROOT, "tests", "hip", "hip_check.c"), "-ldl"])
+    checks.ok(rc == 0, text)
+    rc, text = driven(program, "hip", KVANT_HIP_LIBRARY=library)
+    found = re.search(r"hip-check: hiprtc (\w+), (\d+) compiled, (\d+) refused", text)
+    checks.ok(rc == 0 and f"took 2 {FORM}, 1;" in text and found and found[3] == "0", f"hip: status {rc}: {text}")
+    return None if found and found[1] == "found" else print("SKIP check_add_fused: no hiprtc: the kernel was not compiled for HIP")
 
 
 def hold(copy):
@@ -242,6 +255,7 @@ def hold(copy):
             continue
         found.append(device)
         checks.ok(rc == 0 and text == f"took 2 {FORM}, 1; whole equal; single equal", f"{device}: status {rc}: {text}")
+    on_hip(copy, program)
     for path, text in WRONG.items():
         copy.put(path, text)
     program = copy.program(KERNELS, False)
