@@ -169,6 +169,55 @@ def check_edit(b):
     b.press("Escape")
 
 
+def check_versions(b):
+    """What was answered anew is kept: ‹ and › show it again, and what is shown is what is sent."""
+    click(b, "#clear")
+    script(b, content("first answer"), content("second answer"), content("third answer"), content("another"))
+    b.js(SAY.format("'question'"))
+    C.ok(b.wait(answered(1), 30) and count(b, ".versions") == 0, "one version")
+    press_button(b, "Again")
+    C.ok(b.wait(answered(1) + f" && {LAST}.includes('second')", 10) and b.js("document.querySelector('.versions').innerText.replace(/\\s/g, '')") == "‹2/2›", "two versions")
+    press_button(b, "‹")
+    C.ok(b.wait(f"{LAST}.includes('first answer')", 5), "the first one again")
+    b.js(SAY.format("'go on'"))
+    C.ok(b.wait(answered(2), 30), "goes on behind it")
+    C.ok(count(b, ".message") == 4, "four messages")
+    press_button(b, "›")
+    C.ok(b.wait(f"{LAST}.includes('second answer') && document.querySelectorAll('.message').length === 2", 5), "the other version has its own end")
+    press_button(b, "Edit", "document.querySelectorAll('.message.user')[0]")
+    b.js("document.querySelector('.edit').value = 'another question'")
+    press_button(b, "Send", "document.querySelector('#messages')")
+    C.ok(b.wait(answered(1) + f" && {LAST}.includes('another')", 10), "an edited question")
+    b.call("Page.reload")
+    C.ok(b.wait("document.querySelectorAll('.message').length === 2 && !!document.querySelector('.message.user .versions')", 20), "versions are kept")
+    press_button(b, "‹")
+    C.ok(b.wait("document.querySelector('.message.user .plain').innerText === 'question'", 5), "the question as it was")
+    C.ok(b.js("document.activeElement.id") in ("input", ""), "the field has the focus at the start")
+
+
+def check_list(b):
+    """A file becomes a chat; the search finds titles and messages; a chat that another window answers is left alone."""
+    text = json.dumps({"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "What is a Quokka?"}, {"role": "assistant", "content": "a small animal"}]})
+    b.js(f"(() => {{ const d = new DataTransfer(); d.items.add(new File([{json.dumps(text)}], 'animals.json')); const f = document.getElementById('importfile'); f.files = d.files; f.dispatchEvent(new Event('change')); }})(); true")
+    C.ok(b.wait("document.querySelectorAll('.message').length === 2 && document.querySelector('#chats [aria-current]').innerText === 'animals'", 10), "imported")
+    b.js("(() => { const d = new DataTransfer(); d.items.add(new File(['{}'], 'bad.json')); const f = document.getElementById('importfile'); f.files = d.files; f.dispatchEvent(new Event('change')); })(); true")
+    C.ok(b.wait("document.getElementById('trouble').innerText.includes('bad.json: no conversation')", 10), "a file that is no conversation")
+    search = "(t => {{ const s = document.getElementById('search'); s.value = t; s.dispatchEvent(new Event('input')); return true; }})('{}')"
+    for typed, want in (("quokka", 1), ("animals", 1), ("no such text", 0)):
+        b.js(search.format(typed))
+        C.ok(b.wait(f"document.querySelectorAll('#chats li').length === {want}", 5), f"search: {typed}")
+    b.js(search.format(""))
+    C.ok(b.wait("document.querySelectorAll('#chats li').length > 3", 5), "all of them again")
+    b.js("new BroadcastChannel('kvant').postMessage({id: location.hash.slice(1), running: true}); true")
+    b.wait("false", 0.3)
+    b.js(SAY.format("'me too'"))
+    C.ok(b.wait("document.getElementById('trouble').innerText.includes('answered in another window')", 5) and count(b, ".message") == 2, "another window's chat")
+    b.js("document.getElementById('input').value = ''; true")
+    click(b, "#chats li:has([aria-current]) .tools button:last-child")
+    click(b, "#askyes")
+    b.wait("!document.querySelector('.message')", 5)
+
+
 def check_history(b, url):
     """What is kept: over a reload, and one that cuts an answer; renaming and deleting."""
     before = b.js("document.getElementById('messages').innerText")
@@ -303,6 +352,7 @@ def check_thoughts_and_calls(b):
     script(b, content("half an ans")[:2])
     b.js(SAY.format("'more'"))
     C.ok(b.wait("document.getElementById('trouble').innerText.includes('ended in the middle')", 10) and "half" in b.js(LAST), "a stream that breaks off")
+    C.ok("the connection ended here" in b.js("[...document.querySelectorAll('.meta')].pop().innerText"), "and is told as such, not as stopped")
 
 
 def check_files(b):
@@ -455,6 +505,8 @@ def check_page(b, s):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         check_tabs(b, folder)
     check_models(b)
+    check_list(b)
+    check_versions(b)
     asked = [e["params"]["request"]["url"] for e in b.events if e["method"] == "Network.requestWillBeSent"]
     C.ok(len(asked) > 20 and all(u.startswith((url, "data:")) for u in asked), f"only its own host: {asked}")
     bad = [e for e in b.events if e["method"] == "Runtime.exceptionThrown" or

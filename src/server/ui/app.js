@@ -48,7 +48,32 @@ function chatRow(head) {
   return li;
 }
 
-function drawList() { $("chats").replaceChildren(...store.list().map(chatRow)); }
+// Those whose title or text has what stands in the field of the search.
+async function drawList() {
+  const found = $("search").value.trim().toLowerCase(), asked = found && await store.withText(found);
+  if (found !== $("search").value.trim().toLowerCase()) return;      // typed on meanwhile
+  $("chats").replaceChildren(...store.list().filter(head => !found || asked.has(head.id)).map(chatRow));
+}
+
+// A file of "Save as a file", of kvant run's /save, or any {"messages": [...]} in OpenAI's words, as a chat.
+async function importFile(file) {
+  const bad = new Trouble(`${file.name}: no conversation: wanted a JSON object with messages of system, user and assistant.`, "“↓” at a chat, and /save of kvant run, write such files.");
+  let messages = null;
+  try { messages = JSON.parse(await file.text()).messages; } catch { /* said below */ }
+  const fine = m => m && ["system", "user", "assistant", "tool"].includes(m.role) && typeof (m.content ?? "") === "string";
+  if (!Array.isArray(messages) || !messages.some(m => m && m.role === "user") || !messages.every(fine)) { showTrouble(bad); return; }
+  const c = newChat(messages.filter(m => m.role === "system").map(m => m.content).join("\n")), name = file.name.replace(/\.json$/, "");
+  c.title = name.slice(0, 60);
+  for (const m of messages) {
+    if (m.role === "user") c.messages.push({ role: "user", content: m.content, files: [] });
+    if (m.role === "tool") c.messages.push({ role: "tool", tool_call_id: m.tool_call_id, name: m.name || "tool", content: m.content });
+    if (m.role === "assistant")
+      c.messages.push({ ...emptyAnswer(modelName), content: m.content || "", thought: m.reasoning_content || "", state: "whole",
+        calls: (m.tool_calls || []).map(t => ({ id: t.id, name: t.function.name, arguments: t.function.arguments })) });
+  }
+  await kept(store.save(c));
+  showChat(c);
+}
 
 // The conversation as a file that kvant run /load reads, too.
 async function saveFile(head) {
@@ -99,7 +124,7 @@ function showChat(c) {
 async function openChat(id) {
   const c = await store.load(id);
   if (!c) return;
-  if (!running.has(id))
+  if (!running.has(id) && !elsewhere.has(id))
     for (const m of c.messages) if (m.state === "running") m.state = "stopped";     // the page was closed or loaded anew
   showChat(c);
 }
@@ -112,6 +137,24 @@ function drawAll() {
   $("chat").classList.toggle("busy", on);
   $("send").disabled = on;
   $("stop").disabled = !on;
+}
+
+// ---- other windows ----
+
+const elsewhere = new Map();        // chat id: when another window last wrote a part of its answer
+
+// 1: an answer of this chat grows here, or in another window, which would write over what comes here.
+function busy(c) {
+  if (running.has(c.id)) return true;
+  if (Date.now() - (elsewhere.get(c.id) || 0) > 4000) return false;
+  showTrouble(new Trouble("This chat is being answered in another window.", "Wait for the end of that answer, or begin a new chat."));
+  return true;
+}
+
+// Shows at once a part that another window wrote.
+function fromElsewhere(news) {
+  if (news.running) elsewhere.set(news.id, Date.now()); else elsewhere.delete(news.id);
+  lookAgain(true);
 }
 
 // ---- asking and answering ----
@@ -146,7 +189,7 @@ function giveBack(c, question) {
 
 function send() {
   const text = $("input").value.trim(), c = chat;
-  if ((!text && !files.length) || running.has(c.id)) return;
+  if ((!text && !files.length) || busy(c)) return;
   const question = { role: "user", content: text, files };
   if (!c.messages.length) c.title = (text || files[0].name).replace(/\s+/g, " ").slice(0, 60);
   c.messages.push(question);
@@ -159,23 +202,67 @@ function send() {
   answer(c, () => giveBack(c, question));
 }
 
-// Drops what is behind message m (with m itself when it is an answer) and answers anew.
+// ---- versions: what stood behind a place of the chat before it was answered anew ----
+
+// The message in front of the place keeps them, else the chat itself: {list, shown}; the one that is shown is null there.
+function versionsAt(c, at) {
+  const of = at ? c.messages[at - 1] : c;
+  return of.versions = of.versions || { list: [null], shown: 0 };
+}
+
+// Puts away what begins at the place; the function that is returned brings it back.
+function putAway(c, at) {
+  const old = c.messages.splice(at), v = versionsAt(c, at), shown = v.shown;
+  if (!old.length) return () => {};
+  v.list[shown] = old;
+  v.shown = v.list.push(null) - 1;
+  return () => {
+    c.messages.push(...old);
+    v.list.pop();
+    v.list[shown] = null;
+    v.shown = shown;
+  };
+}
+
+function showVersion(m, step) {
+  const c = chat, at = c.messages.indexOf(m), v = versionsAt(c, at);
+  if (busy(c) || !v.list[v.shown + step]) return;
+  v.list[v.shown] = c.messages.splice(at);
+  v.shown += step;
+  c.messages.push(...v.list[v.shown]);
+  v.list[v.shown] = null;
+  c.updated = Date.now();
+  kept(store.save(c));
+  drawAll();
+}
+
+// Answers message m anew (an answer: the one before it); what follows is put away.
 function anew(m) {
-  const c = chat, old = c.messages.splice(c.messages.indexOf(m) + (m.role === "assistant" ? 0 : 1));
-  if (running.has(c.id)) { c.messages.push(...old); return; }
-  answer(c, () => c.messages.push(...old));
+  const c = chat;
+  if (!busy(c)) answer(c, putAway(c, c.messages.indexOf(m) + (m.role === "assistant" ? 0 : 1)));
+}
+
+// A message that was written anew, in the place of m.
+function edited(m, text) {
+  const c = chat, at = c.messages.indexOf(m);
+  if (busy(c)) return;
+  const back = putAway(c, at);
+  c.messages.push({ role: "user", content: text, files: m.files });
+  answer(c, () => { c.messages.splice(at); back(); });
 }
 
 const actions = {
   again: anew,
   resend: anew,
-  goOn: m => running.has(chat.id) || answer(chat, () => {}, m),
+  goOn: m => busy(chat) || answer(chat, () => {}, m),
   edit: m => editMessage(m, m.role === "user" ? "Send" : "Keep", text => {
     if (text === null || text.trim() === "") { drawAll(); return; }
+    if (m.role === "user") { drawAll(); edited(m, text); return; }
     m.content = text;
-    if (m.role === "user") anew(m);
-    else { kept(store.save(chat)); drawAll(); }
+    kept(store.save(chat));
+    drawAll();
   }),
+  version: showVersion,
   results: (m, texts) => {
     const c = chat, results = m.calls.map((call, i) => ({ role: "tool", tool_call_id: call.id, name: call.name, content: texts[i] }));
     c.messages.push(...results);
@@ -233,9 +320,11 @@ function toggle(panel, open) {
   if (!NARROW.matches) store.setting(panel, document.body.classList.contains(panel));
 }
 
-// Beside the chat where there is room, as they were left; over it, and closed at first, where there is none.
+// Beside the chat where there is room, as they were left (the live view is closed at first); over it, and closed at first,
+// where there is none.
 function openPanels() {
-  for (const panel of ["side", "live"]) toggle(panel, !NARROW.matches && store.setting(panel) !== false);
+  toggle("side", !NARROW.matches && store.setting("side") !== false);
+  toggle("live", !NARROW.matches && store.setting("live") === true);
 }
 
 function grow() {
@@ -297,8 +386,8 @@ function onKey(e) {
 }
 
 // Another tab may have gone on with a chat: what it wrote counts, unless an answer runs here or a message is edited.
-async function lookAgain() {
-  if (document.hidden || running.size || document.querySelector(".edit")) return;
+async function lookAgain(told) {
+  if ((document.hidden && told !== true) || running.size || document.querySelector(".edit")) return;
   await store.refresh();
   const head = store.list().find(h => h.id === chat.id);
   if (head && head.updated > chat.updated) openChat(chat.id); else drawList();
@@ -321,6 +410,9 @@ function wire() {
   on("sidebutton", "click", () => toggle("side"));
   on("livebutton", "click", () => toggle("live"));
   on("shade", "click", () => { toggle("side", false); toggle("live", false); });
+  on("search", "input", drawList);
+  on("import", "click", () => $("importfile").click());
+  on("importfile", "change", e => { for (const f of e.target.files) importFile(f); e.target.value = ""; });
   on("models", "change", e => { store.setting("model", e.target.value); about(); });
   on("chat", "dragover", e => e.preventDefault());
   on("chat", "drop", e => { e.preventDefault(); attach([...e.dataTransfer.files]); });
@@ -340,7 +432,9 @@ async function main() {
   $("unkept").hidden = store.keeps();
   fillSettings();
   drawAll();
+  store.listen(fromElsewhere);
   if (location.hash.length > 1) await openChat(location.hash.slice(1));
+  if (!PHONE.matches) $("input").focus();       // a phone would open its keyboard
   start();
 }
 

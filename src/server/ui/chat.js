@@ -140,9 +140,9 @@ async function follow(response, answer, changed) {
     if (d.content) answer.content += d.content;
     takeCalls(answer, d.tool_calls);
     changed(false);
-  });
+  }).catch(e => { if (!(e instanceof TypeError)) throw e; });     // the network's: said below
   if (usage) answer.note = noteOf(usage, t0, first);
-  if (!whole) throw new Trouble("The connection ended in the middle of the answer.", "“Continue” goes on where it ended, “Again” begins anew.");
+  if (!whole) throw Object.assign(new Trouble("The connection ended in the middle of the answer.", "“Continue” goes on where it ended, “Again” begins anew."), { cut: true });
   answer.state = reason === "length" ? "length" : "whole";
 }
 
@@ -167,6 +167,7 @@ export async function run(chat, answer, changed) {
   } catch (e) {
     answer.state = before === answer.content && before ? "length" : "stopped";
     if (e.name !== "AbortError") trouble = inWords(e);
+    if (e.cut) answer.state = "cut";
   }
   chat.updated = Date.now();
   control.abort();      // an error inside the stream leaves it open

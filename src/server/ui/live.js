@@ -62,6 +62,7 @@ function showLive(s) {
 }
 
 export function status(text, on) {
+  if (!on) { $("counts").textContent = "unknown: " + text; $("tps").textContent = $("pps").textContent = "–"; $("slots").tBodies[0].replaceChildren(); }
   $("status").textContent = text;
   $("status").title = text;
   $("status").className = on ? "on" : "off";

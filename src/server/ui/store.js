@@ -2,6 +2,7 @@
 // browser refuses either, they last as long as the page, and keeps() says so.
 
 let db = null;
+const others = typeof BroadcastChannel === "function" ? new BroadcastChannel("kvant") : null;
 const heads = new Map(), chats = new Map(), loose = {};
 
 function asked(request) {
@@ -55,17 +56,34 @@ function write(change) {
   });
 }
 
-export function save(chat) {
+// told({id, running}): another window has written this chat.
+export function listen(told) { if (others) others.onmessage = e => told(e.data); }
+
+function tell(chat) {
+  const last = chat.messages && chat.messages[chat.messages.length - 1];
+  if (others && db) others.postMessage({ id: chat.id, running: !!last && last.state === "running" });
+}
+
+// Ids of the chats that have this text (in small letters) in their title or in a message.
+export async function withText(text) {
+  const all = db ? await asked(db.transaction("chats").objectStore("chats").getAll()) : [...chats.values()];
+  const has = c => c.title.toLowerCase().includes(text) || c.messages.some(m => m.content.toLowerCase().includes(text));
+  return new Set(all.filter(has).map(c => c.id));
+}
+
+export async function save(chat) {
   const head = { id: chat.id, title: chat.title, updated: chat.updated };
   chats.set(chat.id, chat);
   heads.set(chat.id, head);
-  return write((h, c) => { h.put(head); c.put(chat); });
+  await write((h, c) => { h.put(head); c.put(chat); });
+  tell(chat);
 }
 
-export function remove(id) {
+export async function remove(id) {
   chats.delete(id);
   heads.delete(id);
-  return write((h, c) => { h.delete(id); c.delete(id); });
+  await write((h, c) => { h.delete(id); c.delete(id); });
+  tell({ id });
 }
 
 export function setting(name, value) {

@@ -93,14 +93,27 @@ function resultForm(m, actions) {
   return form;
 }
 
-const STATES = { stopped: "stopped", length: "ended at the limit of tokens" };
+const STATES = { stopped: "stopped", cut: "the connection ended here", length: "ended at the limit of tokens" };
 
-function footView(m, last, actions) {
+// Which of the versions is shown, and the way to the others.
+function versionsView(m, v, actions) {
+  const box = make("span", "versions"), step = (sign, by, what) => {
+    const b = button(sign, () => actions.version(m, by), what);
+    b.setAttribute("aria-label", what);
+    b.disabled = !v.list[v.shown + by];
+    return b;
+  };
+  box.append(step("‹", -1, "The version before"), make("span", "", `${v.shown + 1}/${v.list.length}`), step("›", 1, "The next version"));
+  return box;
+}
+
+function footView(m, last, actions, versions) {
   const foot = make("div", "foot"), note = [STATES[m.state], m.note].filter(Boolean).join(" · ");
+  if (versions && versions.list.length > 1) foot.append(versionsView(m, versions, actions));
   if (m.role !== "tool") {
     foot.append(button("Copy", b => copy(m.content, b)), button("Edit", () => actions.edit(m)));
-    if (m.role === "assistant") foot.append(button("Again", () => actions.again(m), "Answer anew from here; what follows is dropped"));
-    else foot.append(button("Resend", () => actions.resend(m), "Answer this message anew; what follows is dropped"));
+    if (m.role === "assistant") foot.append(button("Again", () => actions.again(m), "Answer anew from here; what follows stays as an earlier version"));
+    else foot.append(button("Resend", () => actions.resend(m), "Answer this message anew; what follows stays as an earlier version"));
     if (last && STATES[m.state] && m.content) foot.append(button("Continue", () => actions.goOn(m)));
   }
   if (m.role === "assistant") foot.append(make("span", "meta", note));
@@ -109,7 +122,7 @@ function footView(m, last, actions) {
 
 const DRAW = { user: drawUser, assistant: drawAnswer, tool: drawTool };
 
-function drawMessage(m, last, actions) {
+function drawMessage(m, last, actions, versions) {
   let box = boxes.get(m);
   if (!box) {
     box = make("article", "message " + m.role);
@@ -119,7 +132,7 @@ function drawMessage(m, last, actions) {
   if (box.editing) return box;
   DRAW[m.role](m, box.children[1]);
   box.classList.toggle("running", m.state === "running");
-  if (m.state !== "running") box.children[2].replaceWith(footView(m, last, actions));
+  if (m.state !== "running") box.children[2].replaceWith(footView(m, last, actions, versions));
   else box.children[2].replaceChildren();
   if (last && m.state === "whole" && m.calls && m.calls.length) box.children[2].prepend(resultForm(m, actions));
   return box;
@@ -128,7 +141,7 @@ function drawMessage(m, last, actions) {
 // The whole chat.
 export function drawChat(chat, actions) {
   const messages = $("messages"), end = atEnd(messages), last = chat.messages[chat.messages.length - 1];
-  const wanted = chat.messages.map(m => drawMessage(m, m === last, actions));
+  const wanted = chat.messages.map((m, i) => drawMessage(m, m === last, actions, (i ? chat.messages[i - 1] : chat).versions));
   for (const box of [...messages.children]) if (!wanted.includes(box)) box.remove();
   wanted.forEach((box, i) => { if (messages.children[i] !== box) messages.insertBefore(box, messages.children[i] || null); });
   messages.setAttribute("aria-busy", String(!!last && last.state === "running"));
