@@ -56,6 +56,14 @@ def environment(folder, wheel):
     return python
 
 
+def check_torch_types(python, unpacked):
+    """kvant.torch_ops: its types are torch's, so mypy reads that interpreter's packages."""
+    torch = os.environ.get("KVANT_TORCH_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory() as empty:
+        r = run(python, "-m", "mypy", "--strict", "--python-executable", torch, "-m", "kvant.torch_ops", cwd=empty, env={"MYPYPATH": unpacked})
+        C.ok(r.returncode == 0, f"mypy --strict kvant.torch_ops: {r.stdout[-800:]}")
+
+
 def check_types(python):
     if run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mypy").returncode != 0:
         print("SKIP check_python: pip cannot install mypy")
@@ -82,12 +90,14 @@ def check_torch(folder, wheel):
     python = os.environ.get("KVANT_TORCH_PYTHON", sys.executable)
     if run(python, "-c", "import torch, gguf, transformers; assert int(transformers.__version__.split('.')[0]) >= 5").returncode != 0:
         print(f"SKIP check_python: KvantCache: {python} has no torch, transformers 5 and gguf (KVANT_TORCH_PYTHON names one)")
-        return
+        return None
     unpacked = os.path.join(folder, "unpacked")
     with zipfile.ZipFile(wheel) as z:
         z.extractall(unpacked)
-    r = run(python, os.path.join(PYTHON, "tests", "try_transformers.py"), ROOT, env={"PYTHONPATH": unpacked, "CUDA_VISIBLE_DEVICES": ""}, cwd=folder)
-    C.ok(r.returncode == 0, f"try_transformers: {r.stdout[-600:]} {r.stderr[-600:]}")
+    for name in ("try_transformers", "try_torch"):
+        r = run(python, os.path.join(PYTHON, "tests", name + ".py"), ROOT, env={"PYTHONPATH": unpacked, "CUDA_VISIBLE_DEVICES": ""}, cwd=folder)
+        C.ok(r.returncode == 0, f"{name}: {r.stdout[-600:]} {r.stderr[-600:]}")
+    return unpacked
 
 
 def main():
@@ -99,7 +109,7 @@ def main():
         wheel = made_wheel(build, folder)
         if wheel:
             check_wheel(wheel)
-            check_torch(folder, wheel)
+            unpacked = check_torch(folder, wheel)
             python = environment(os.path.join(folder, "venv"), wheel)
             if python:
                 r = run(python, os.path.join(PYTHON, "tests", "try_package.py"), ROOT, cwd=folder)
@@ -108,6 +118,8 @@ def main():
                 C.ok(r.stdout.startswith("kvant 0."), f"the command: {r.stdout} {r.stderr[-300:]}")
                 check_examples(python, folder)
                 check_types(python)
+                if unpacked:
+                    check_torch_types(python, unpacked)
     return C.end()
 
 

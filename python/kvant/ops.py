@@ -67,17 +67,22 @@ class _Batch:
 
 class PagedCache:
     """Keys and values of one layer in pages of 64 tokens, each side in a format of its own.  No exact tail: every row is encoded when
-    it is written.  heads: of K and V; pages: how many there are.  A sequence is a list of page numbers, its block table."""
+    it is written.  heads: of K and V; pages: how many there are; memory: of K and of V, the caller's, instead of new zeros.  A sequence is
+    a list of page numbers, its block table."""
 
     def __init__(self, heads: int, dim: int, pages: int, k: str = "f16", v: str | None = None, dim_v: int | None = None,
-                 encoder: Encoder = "best", device: Device | None = None) -> None:
+                 encoder: Encoder = "best", device: Device | None = None, memory: tuple[Array, Array] | None = None) -> None:
         self.heads, self.dims, self.pages = heads, (dim, dim_v or dim), pages
         self.formats = (Format(k), Format(v or k))
         for f in self.formats:
             if f.is_paged:
                 raise ValueError(f"{f.name} encodes whole pages, and this cache has no exact tail to keep rows in: another format wanted")
         self._device = device or _device()
-        self._memory = [np.zeros(pages * heads * PAGE * f.row_bytes(d), np.uint8) for f, d in zip(self.formats, self.dims)]
+        sizes = [pages * heads * PAGE * f.row_bytes(d) for f, d in zip(self.formats, self.dims)]
+        self._memory = list(memory) if memory else [np.zeros(n, np.uint8) for n in sizes]
+        for m, n in zip(self._memory, sizes):
+            if m.dtype != np.uint8 or m.shape != (n,) or not m.flags.c_contiguous:
+                raise ValueError(f"memory {m.dtype} {m.shape} found, contiguous uint8 ({n},) wanted")
         self._sides = [self._side(i, ENCODERS[encoder]) for i in range(2)]
 
     def _side(self, i: int, encoder: int) -> _abi.kvant_kv_side:
