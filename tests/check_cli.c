@@ -669,6 +669,8 @@ static void test_placement(void)
         }
     const double routed = json_num(out, "devices.1.groups.0.bytes");
     CHECK(json_num(out, "devices.1.groups.0.token_bytes") * 4 == routed, "2 of 8 experts: %s", out);
+    EXPECT_OK("bench", EXPERTS, "--device", "cpu:1", "--cpu-moe", "-p", "16", "-n", "0", "-r", "1", "-o", "json");
+    CHECK(strstr(out, "\"cpu:1+cpu\"") && strstr(out, "\"n_cpu_moe\":2,"), "%s", out);
     EXPECT_JSON("plan", EXPERTS, "-c", "128", "-ctk", "f16", "--json");
     CHECK(bytes == json_num(out, "rows.0.weights"), "%.0f bytes in groups: %s", bytes, out);
     EXPECT_OK("inspect", EXPERTS, "--placement", "--device", "cpu:1", "--cpu-moe", "-c", "128", "--bandwidth", "1,0.5");

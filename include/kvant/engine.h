@@ -252,6 +252,8 @@ const kvant_model *kvant_engine_model(const kvant_engine *e);
 const kvant_engine_params *kvant_engine_get_params(const kvant_engine *e);   /* with defaults resolved */
 /* "CPU (AMD EPYC, 2 threads, avx2)" */
 void kvant_engine_describe(const kvant_engine *e, char *buf, int cap);
+/* The name of the i-th device of an engine, in the order of kvant_plan_device; NULL: it has fewer. */
+const char *kvant_engine_device(const kvant_engine *e, int i);
 /* The op program of one decode step, one line per op, for `inspect --program`: "[form 1/4]" ends the lines of ops that
  * the device runs as one, "cpu may join: ..." tells of those that it joins unseen; *text: kvant_text_free. */
 int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag);

@@ -396,6 +396,11 @@ const kvant_engine_params *kvant_engine_get_params(const kvant_engine *e)
     return &e->p;
 }
 
+const char *kvant_engine_device(const kvant_engine *e, int i)
+{
+    return i >= 0 && i < e->split.n ? e->split.name[i] : NULL;
+}
+
 void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
 {
     int used = 0;

@@ -34,6 +34,12 @@ bench_stats bench_stats_of(const bench_result *r)
 
 /* ---- json: llama-bench's fields ---- */
 
+static int layers_without_experts(const bench_result *r)
+{
+    const int n = r->params->cpu_experts, all = r->info->n_layer;
+    return n < 0 || r->info->n_expert == 0 ? 0 : n < all ? n : all;
+}
+
 static void build_commit(char *buf, size_t cap)
 {
     const char *v = kvant_version_text(), *open = strchr(v, '(');
@@ -68,8 +74,8 @@ static void put_settings(jsonw *w, const bench_result *r)
     jsonw_kint(w, "poll", 50);
     jsonw_kstr(w, "type_k", r->params->type_k);
     jsonw_kstr(w, "type_v", r->params->type_v);
-    jsonw_kint(w, "n_gpu_layers", 0);
-    jsonw_kint(w, "n_cpu_moe", 0);
+    jsonw_kint(w, "n_gpu_layers", r->params->gpu_layers);
+    jsonw_kint(w, "n_cpu_moe", layers_without_experts(r));
     jsonw_kstr(w, "split_mode", "none");
     jsonw_kint(w, "main_gpu", 0);
     jsonw_kbool(w, "no_kv_offload", 0);

@@ -154,11 +154,16 @@ static void now_text(char *buf, size_t cap)
     strftime(buf, cap, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-/* "CPU (AMD ...)" -> "CPU". */
-static void backend_name(const kvant_engine *e, char *buf, int cap)
+/* "CPU (AMD ...)" -> "CPU"; of several devices their names: "cuda:0+cpu". */
+static void backend_name(const kvant_engine *e, char *buf, size_t cap)
 {
-    kvant_engine_describe(e, buf, cap);
-    buf[strcspn(buf, " (")] = 0;
+    char *const end = buf + cap - 1;
+    char about[512], *to = buf;
+
+    kvant_engine_describe(e, about, sizeof about);
+    snprintf(buf, cap, "%.*s", (int)strcspn(about, " ("), about);
+    for (int i = 0; kvant_engine_device(e, 1) && kvant_engine_device(e, i) && to < end; i++)
+        to += snprintf(to, (size_t)(end - to), "%s%.40s", i ? "+" : "", kvant_engine_device(e, i));
 }
 
 static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, int64_t *done, kvant_diag *diag)
