@@ -1,5 +1,6 @@
-# embed.cmake: the files of DIR as C byte arrays in OUT: EMBED(name, "bytes...") lines for an X-macro.
+# embed.cmake: the files of DIR, and MORE, as C byte arrays in OUT: EMBED(name, "bytes...") lines for an X-macro.
 file(GLOB files ${DIR}/*)
+list(APPEND files ${MORE})
 list(SORT files)
 set(text "")
 foreach(file ${files})

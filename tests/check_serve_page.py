@@ -169,6 +169,22 @@ def check_edit(b):
     b.press("Escape")
 
 
+def check_formulas(b):
+    """Formulas become MathML where KaTeX is built in; prices, code and formulas that KaTeX refuses stay as they are written."""
+    if b.js("typeof window.katex") == "undefined":
+        print("SKIP check_serve_page: formulas: this build has no katex.js")
+        return
+    click(b, "#clear")
+    text = "Inline \\(a^2+b^2\\) and $x_1$.\n\n\\[\n\\frac{1}{2}\n\\]\n\n$$\\sum_i i$$\n\nIt costs $5 and $6, `\\(code\\)`, \\(\\nosuch{\\) and \\(\\href{javascript:alert(1)}{x}\\)"
+    script(b, content(text))
+    b.js(SAY.format("'formulas'"))
+    C.ok(b.wait(answered(1) + " && document.querySelectorAll('.message math').length >= 4", 10), f"formulas: {b.js(LAST)}")
+    C.ok(count(b, ".message .math.display math") == 2 and count(b, ".message math mfrac") == 1 and count(b, ".message math msup") == 2, "what they are")
+    shown = b.js(LAST)
+    C.ok("It costs $5 and $6" in shown and "\\(code\\)" in shown and "\\(\\nosuch{\\)" in shown and count(b, ".message a[href^=javascript]") == 0, shown)
+    b.screenshot("formulas")
+
+
 def check_versions(b):
     """What was answered anew is kept: ‹ and › show it again, and what is shown is what is sent."""
     click(b, "#clear")
@@ -506,6 +522,7 @@ def check_page(b, s):
         check_tabs(b, folder)
     check_models(b)
     check_list(b)
+    check_formulas(b)
     check_versions(b)
     asked = [e["params"]["request"]["url"] for e in b.events if e["method"] == "Network.requestWillBeSent"]
     C.ok(len(asked) > 20 and all(u.startswith((url, "data:")) for u in asked), f"only its own host: {asked}")

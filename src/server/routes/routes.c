@@ -23,6 +23,7 @@ static const route routes[] = {
     LOOP("GET", "/app.js", get_page, ROUTE_PUBLIC),
     LOOP("GET", "/chat.js", get_page, ROUTE_PUBLIC),
     LOOP("GET", "/code.js", get_page, ROUTE_PUBLIC),
+    LOOP("GET", "/katex.js", get_page, ROUTE_PUBLIC),
     LOOP("GET", "/live.js", get_page, ROUTE_PUBLIC),
     LOOP("GET", "/markdown.js", get_page, ROUTE_PUBLIC),
     LOOP("GET", "/store.js", get_page, ROUTE_PUBLIC),

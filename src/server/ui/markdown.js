@@ -3,7 +3,7 @@
 // that fails is remembered, so that the time grows with the length of the text, whatever is in it.
 import { codeBlock } from "./code.js";
 
-const MOST_NESTED = 8, MOST_LABEL = 1000, MOST_URL = 2000;
+const MOST_NESTED = 8, MOST_LABEL = 1000, MOST_URL = 2000, MOST_MATH = 2000, MOST_MATH_LINES = 60;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
@@ -31,6 +31,19 @@ function takeFence(lines, i) {
     text.push(lines[i].slice(Math.min(indentOf(lines[i]), indent)));
   }
   return [{ type: "code", language: m[2].trim().split(/\s/)[0], text: text.join("\n") }, i];
+}
+
+// A formula on lines of its own: \[ .. \] or $$ .. $$.
+function takeMath(lines, i) {
+  const line = lines[i].trim(), end = line.startsWith("\\[") ? "\\]" : line.startsWith("$$") ? "$$" : null;
+  if (!end) return null;
+  const text = [];
+  for (let k = i; k < lines.length && k - i < MOST_MATH_LINES && lines[k].trim(); k++) {
+    const part = k === i ? line.slice(2) : lines[k].trim();
+    if (part.endsWith(end)) return [{ type: "math", text: [...text, part.slice(0, -2)].join("\n"), source: lines.slice(i, k + 1).join("\n") }, k + 1];
+    text.push(part);
+  }
+  return null;
 }
 
 function takeHeading(lines, i) {
@@ -113,7 +126,7 @@ function startsBlock(lines, i) {
   return FENCE.test(lines[i]) || HEADING.test(lines[i]) || RULE.test(lines[i]) || QUOTE.test(lines[i]) || !!(item && item[3]) || isTable(lines, i);
 }
 
-const TAKERS = [takeFence, takeHeading, takeRule, takeQuote, takeList, takeTable, takeParagraph];
+const TAKERS = [takeFence, takeMath, takeHeading, takeRule, takeQuote, takeList, takeTable, takeParagraph];
 
 // Blocks; `source` is what a block was made of, so that a block that did not change is not drawn again.
 function parse(lines, depth = 0) {
@@ -228,15 +241,43 @@ function takeUrl(s, at) {
   return [node, from + text.length + (angle ? 1 : 0)];
 }
 
+// A formula as MathML, by KaTeX where the server was built with it; else, and where KaTeX refuses it, as it was written.
+function formula(text, whole, display) {
+  const node = element("span", display ? "math display" : "math");
+  try {
+    if (window.katex) { katex.render(text, node, { output: "mathml", displayMode: display, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore" }); return node; }
+  } catch { /* shown as it is */ }
+  const code = element("code");
+  code.textContent = whole;
+  return code;
+}
+
+function takeFormula(s, at, open, close, display) {
+  if (s.failed.has(open)) return null;
+  const end = s.text.indexOf(close, at + open.length);
+  if (end < 0) { s.failed.add(open); return null; }
+  if (end === at + open.length || end - at > MOST_MATH) return null;
+  return [formula(s.text.slice(at + open.length, end), s.text.slice(at, end + close.length), display), end + close.length];
+}
+
+// $x$ is a formula, "$5 and $6" is not: no blank stands behind the first or before the last, and no digit behind it.
+function takeDollar(s, at) {
+  if (s.text[at + 1] === "$") return takeFormula(s, at, "$$", "$$", true);
+  const found = /\s/.test(s.text[at + 1] || " ") ? null : takeFormula(s, at, "$", "$", false);
+  return found && !/[\s\\]/.test(s.text[found[1] - 2]) && !/\d/.test(s.text[found[1]] || "") ? found : null;
+}
+
 function takeEscape(s, at) {
+  const math = s.text[at + 1] === "(" ? takeFormula(s, at, "\\(", "\\)", false) : s.text[at + 1] === "[" ? takeFormula(s, at, "\\[", "\\]", true) : null;
+  if (math) return math;
   const next = s.text[at + 1] || "";
   return /[!-/:-@[-`{-~]/.test(next) ? [document.createTextNode(next), at + 2] : null;
 }
 
-const INLINE = { "\\": takeEscape, "`": takeCode, "*": takeMark, "_": takeMark, "~": takeMark, "[": takeLink, "!": takePicture, "<": takeUrl, h: takeUrl };
+const INLINE = { "\\": takeEscape, $: takeDollar, "`": takeCode, "*": takeMark, "_": takeMark, "~": takeMark, "[": takeLink, "!": takePicture, "<": takeUrl, h: takeUrl };
 
 function inline(text, parent, depth = 0, inLink = false) {
-  const s = { text, failed: new Set(), depth }, special = /[\\`*_~[!<]|https?:\/\//g;
+  const s = { text, failed: new Set(), depth }, special = /[\\$`*_~[!<]|https?:\/\//g;
   let plain = 0;
   for (let m; depth < MOST_NESTED && (m = special.exec(text)); ) {
     const take = INLINE[m[0][0]], found = inLink && (take === takeLink || take === takeUrl) ? null : take(s, m.index);
@@ -283,6 +324,11 @@ function drawTable(b) {
 function draw(b) {
   if (b.type === "code") return codeBlock(b.text, b.language);
   if (b.type === "list") return drawList(b);
+  if (b.type === "math") {
+    const p = element("p");
+    p.append(formula(b.text, b.source, true));
+    return p;
+  }
   if (b.type === "table") return drawTable(b);
   const node = element(b.type === "quote" ? "blockquote" : b.type);
   if (b.type === "quote") node.append(...b.blocks.map(draw));
