@@ -19,7 +19,7 @@ ADDED = {"additions"}
 CPU = {"cpu"}
 HIP = {"hip"}
 CHOOSE = ("check_vulkan.py", "check_metal.py", "check_opencl.py", "check_hip.py", "check_add_format.py", "check_add_op.py",
-          "check_add_weight.py")
+          "check_add_weight.py", "check_add_fused.py")
 VULKAN, METAL, OPENCL = ({name, f"{name}-models"} for name in ("vulkan", "metal", "opencl"))
 # path, suites that must run whole.
 CHANGES = [
