@@ -67,8 +67,9 @@ def check_log(folder):
         text = lines_of(out, 2)
     C.ok(re.fullmatch(r"\S+Z 127.0.0.1 - POST /v1/completions 200 [\d.]+ms cmpl-\S+ prompt=\d+ cached=0 completion=5", text[0]), text)
     C.ok("\x1b" not in "".join(text), f"an escape in the log: {text}")
-    with open(out, "wb") as f, Server(BUILD, "-c", "512", model=TINY, stdout=f) as s:
+    with open(out, "wb") as f, Server(BUILD, "-c", "512", "--server-header", "llama.cpp", model=TINY, stdout=f) as s:
         s.post("/v1/completions", BODY)
+        C.ok([s.request("GET", p)[1].get("server") for p in ("/health", "/none")] == ["llama.cpp"] * 2, "--server-header")
     C.ok(os.path.getsize(out) == 0, "no log unless it is asked for")
 
 

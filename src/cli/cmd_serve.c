@@ -235,6 +235,10 @@ static int check_prefix(const opts *o, kvant_diag *diag)
 {
     const char *s = opt_str(o, OPT_API_PREFIX);
 
+    for (const char *p = opt_str(o, OPT_SERVER_HEADER); p && *p; p++)
+        if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found byte 0x%02x, wanted printable ASCII",
+                              opt_origin(o, OPT_SERVER_HEADER), (unsigned)(unsigned char)*p);
     if (s && s[0] && (s[0] != '/' || s[strlen(s) - 1] == '/'))
         return kvant_fail(diag, KVANT_EINVAL, "--api-prefix: found \"%.60s\", wanted a path such as /llm", s);
     return KVANT_OK;
@@ -271,8 +275,8 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
     p->stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
-    p->metrics_vllm = compat && strstr(compat, "vllm");
-    p->metrics_llamacpp = compat && strstr(compat, "llamacpp");
+    p->compat.vllm = compat && strstr(compat, "vllm");
+    p->compat.llamacpp = compat && strstr(compat, "llamacpp");
     p->on.slots = !opt_flag(o, OPT_NO_SLOTS);
     p->on.metrics = !opt_flag(o, OPT_NO_METRICS);
     p->prefill = !opt_flag(o, OPT_SERVE_NO_PREFILL);
@@ -283,6 +287,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->access_log = opt_is(o, OPT_LOG_ACCESS, "json")   ? SERVER_LOG_JSON
                     : opt_is(o, OPT_LOG_ACCESS, "text") ? SERVER_LOG_TEXT
                                                         : SERVER_LOG_NONE;
+    p->compat.header = opt_str(o, OPT_SERVER_HEADER);
     p->keep_billing = opt_flag(o, OPT_KEEP_BILLING);
     p->refuse_unknown = opt_is(o, OPT_UNKNOWN_FIELDS, "refuse");
     p->tool_dialect = opt_str(o, OPT_TOOL_DIALECT);

@@ -89,6 +89,8 @@ static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, s
         return MHD_NO;
     add_cors(c, conn, r);
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (c->s->p.compat.header && c->s->p.compat.header[0])
+        MHD_add_response_header(r, "Server", c->s->p.compat.header);
     if (c->route && strcmp(c->route->path, "/metrics") == 0) {
         char start[24];
         snprintf(start, sizeof start, "%lld", (long long)c->s->wall_s);

@@ -54,6 +54,12 @@ typedef struct server_open_routes {
     int slots, metrics, page;
 } server_open_routes;
 
+/* As another server: its names in /metrics, and what answers' header Server says (NULL: nothing). */
+typedef struct server_compat {
+    int vllm, llamacpp;
+    const char *header;
+} server_compat;
+
 enum { SERVER_LOG_NONE, SERVER_LOG_TEXT, SERVER_LOG_JSON };
 
 /* Defaults of requests about thoughts. */
@@ -89,7 +95,7 @@ typedef struct server_params {
     int stall_s;             /* a stream whose client takes nothing for so long is cut */
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens;  /* -1: up to the context */
-    int metrics_vllm, metrics_llamacpp; /* also under their names */
+    server_compat compat;
     server_open_routes on;
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */

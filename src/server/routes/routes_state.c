@@ -74,8 +74,8 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
     kvant_session_stats st;
     sbuf text = { 0 };
     metrics_view v = { .model = m ? m->name : "",
-                       .vllm = s->p.metrics_vllm,
-                       .llamacpp = s->p.metrics_llamacpp,
+                       .vllm = s->p.compat.vllm,
+                       .llamacpp = s->p.compat.llamacpp,
                        .connections = s->n_clients,
                        .streams = s->n_streams,
                        .uptime_ns = clock_ns() - s->started_ns };
