@@ -309,7 +309,7 @@ enum { MODELS = sizeof models / sizeof *models };
 /* Formats want rows of 32 values: those of the last three are narrower. */
 static const char *type_of(uint64_t seed)
 {
-    return seed / MODELS % 2 && seed % MODELS < 5 ? "tbq4_0" : "f16";
+    return seed / MODELS % 2 == 0 && seed % MODELS < 5 ? "tbq4_0" : "f16";
 }
 
 static kvant_engine_params engine_of(uint64_t seed, rng *r)
