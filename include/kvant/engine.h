@@ -45,6 +45,9 @@ typedef struct kvant_model_params {
      * float, bool or str ("tokenizer.ggml.add_bos_token=bool:false"), the tokenizer's too; copied */
     const char *const *overrides;
     int n_overrides;
+    /* NULL, or a file with the block behind the trunk that predicts further tokens (blk.N.nextn.*) of a file that has
+     * none: its tensors count as the model's.  KVANT_EFORMAT: another architecture, or a tensor of the same name. */
+    const char *nextn;
 } kvant_model_params;
 
 /* Everything NULL or 0 but the size (sizeof in the caller's header, as in every _init). */
@@ -76,6 +79,7 @@ typedef struct kvant_model_info {
     int64_t n_params, weight_bytes, file_bytes;
     int64_t state_bytes;                     /* recurrent (f32) + conv state of one sequence, all layers */
     int pooling;                             /* KVANT_POOLING_*: what the file says an embedding is */
+    int n_mtp;                               /* blocks that predict further tokens and can guess drafts: 0 or 1 */
 } kvant_model_info;
 /* As in GGUF's pooling_type. */
 enum {
@@ -210,6 +214,9 @@ typedef struct kvant_engine_params {
     /* Models with recurrent layers: most rows that the items with drafts of a step may have, 1 + n_draft each, at most
      * n_ubatch; states take them once they are accepted, a ring until then.  0: such models verify no drafts */
     int draft_rows;
+    /* 1: the block that predicts further tokens is loaded, with K and V of its own, and can guess drafts
+     * (KVANT_SPEC_MTP).  KVANT_EUNSUPPORTED: the model has none (info.n_mtp), or there are several devices. */
+    int mtp;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */

@@ -46,9 +46,16 @@ enum { KVANT_PREEMPT_RECOMPUTE = 0, KVANT_PREEMPT_SAVE = 1 };
 
 /* Speculative decoding: a step may carry guesses of the tokens that come next and check them all at once.  The text,
  * its log-probabilities and all else but time are those without.  NGRAM guesses what stood behind the last tokens of
- * the text where they stood before, DRAFT what a draft model says (params.draft).  AUTO takes the guesses of the
+ * the text where they stood before, DRAFT what a draft model says (params.draft), MTP what the model's own block for
+ * further tokens says (an engine with params.mtp).  AUTO takes the guesses of the
  * drafter that is right more often, as many as pay by what steps took; the others all that there are. */
-enum { KVANT_SPEC_OFF = 0, KVANT_SPEC_NGRAM = 1, KVANT_SPEC_AUTO = 2, KVANT_SPEC_DRAFT = 3 };
+enum {
+    KVANT_SPEC_OFF = 0,
+    KVANT_SPEC_NGRAM = 1,
+    KVANT_SPEC_AUTO = 2,
+    KVANT_SPEC_DRAFT = 3,
+    KVANT_SPEC_MTP = 4
+};
 enum { KVANT_MOST_DRAFTS = 32 };      /* of a sequence in a step */
 
 /* 0 or NULL everywhere means the default in brackets. */

@@ -280,6 +280,7 @@ void kv_seq_take(kv_cache *kv, int seq)
 {
     kv_seq *s = &kv->seqs[seq];
     s->used = 1;
+    s->serial = ++kv->serial;
     s->len = s->n_pages = s->broken = s->draft = s->hold = s->ring_n = 0;
     for (int j = 0; j < kv->stride; j++)
         s->table[j] = s->tail[j] = s->window[j] = -1;

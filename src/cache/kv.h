@@ -72,6 +72,7 @@ typedef struct kv_config {
 typedef struct kv_seq {
     int used, len, broken;
     int draft;                     /* rows behind len that the last step made and nobody has accepted */
+    uint64_t serial;               /* another one for each sequence that takes this place */
     int hold;                      /* not 0: what the row at this length reads is kept */
     int ring_at, ring_n;           /* the last so many of len are not in the state but in rows of the ring */
     int n_pages;                   /* pages in table */
@@ -97,6 +98,7 @@ typedef struct kv_cache {
     void *fold_ctx;
     struct kv_copier *copier;      /* kv_copy.c */
     kv_seq *seqs;                  /* [max_seqs] */
+    uint64_t serial;               /* of the youngest */
     int32_t *tables;
 } kv_cache;
 

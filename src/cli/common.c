@@ -1,4 +1,5 @@
 /* common.c: see common.h.  Owns nothing but the rules that the commands share. */
+#include "cli/text/spec.h"
 #include "cli/common.h"
 
 #include <limits.h>
@@ -107,6 +108,8 @@ int open_model_at(const opts *o, const char *path, kvant_model **m, kvant_diag *
         code = overrides_from_opts(o, &keys, diag);
     p.overrides = (const char *const *)keys.list;
     p.n_overrides = keys.n;
+    if ((o->cmd == CMD_RUN || o->cmd == CMD_SERVE) && spec_from_opts(o) == KVANT_SPEC_MTP)
+        p.nextn = opt_given(o, OPT_DRAFT_MODEL) ? opt_str(o, OPT_DRAFT_MODEL) : NULL;
     if (code == KVANT_OK)
         code = kvant_model_open(&p, m, diag);
     adapters_free(&found);

@@ -44,7 +44,8 @@ static size_t inputs_layout(const kvant_engine *e, int32_t *base, step_inputs *i
 {
     const size_t tokens = (size_t)e->p.n_ubatch, seqs = (size_t)e->p.max_seqs + 1, rank = (size_t)e->m->lora.rank,
                  seals = tokens / KVANT_PAGE + seqs + 1, tables = seqs * (size_t)e->kv.stride,
-                 out_rows = (size_t)engine_pass_rows(&e->p), shared = e->m->hp.n_kv_from > 0;
+                 out_rows = (size_t)engine_pass_rows(&e->p), shared = e->m->hp.n_kv_from > 0,
+                 mtp = (size_t)e->p.mtp;
     size_t used = 0;
 
 #define STEP_INPUT(name, most, now)                                                                                    \
@@ -92,7 +93,7 @@ static int create_hidden(kvant_engine *e, kvant_diag *diag)
 static int create_scratch(kvant_engine *e, kvant_diag *diag)
 {
     build_buffers buf;
-    const size_t bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, NULL, &buf);
+    const size_t bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->p.mtp * e->p.max_seqs, NULL, &buf);
     const size_t host = (size_t)e->p.n_ubatch * engine_crossing_width(e) * sizeof(float);
     void *mem;
 
@@ -100,7 +101,7 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
         engine_place *at = &e->place[i];
         KVANT_TRY(at->dev->vt->alloc(at->dev, bytes, &mem, diag));
         at->scratch = mem;
-        build_layout(e->m, e->p.n_ubatch, e->pass_rows, at->scratch, &at->buf);
+        build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->p.mtp * e->p.max_seqs, at->scratch, &at->buf);
     }
     if (e->split.n == 1)
         return KVANT_OK;
@@ -120,7 +121,7 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
     e->pass_rows = engine_pass_rows(&e->p);
     e->logits = kvant_alloc(bytes);
     e->item_row = kvant_calloc(seqs + 1, sizeof *e->item_row);
-    e->item_rows = kvant_calloc(seqs * 8, sizeof *e->item_rows);   /* rows, progress (3 ints), 4 lists of the pass */
+    e->item_rows = kvant_calloc(seqs * 9, sizeof *e->item_rows);   /* rows, progress (3 ints), 5 lists of the pass */
     e->item_code = kvant_calloc(seqs, sizeof *e->item_code);
     e->item_draft = kvant_calloc(seqs, sizeof *e->item_draft);
     const size_t rows = (size_t)e->p.logits_rows, tops = (rows + (size_t)e->pass_rows) * KVANT_STEP_TOP;
@@ -131,6 +132,7 @@ static int create_outputs(kvant_engine *e, kvant_diag *diag)
         !e->item_code)
         return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for logits of %d rows", e->p.logits_rows);
     KVANT_TRY(create_hidden(e, diag));
+    KVANT_TRY(engine_mtp_create(e, diag));
     return create_scratch(e, diag);
 }
 
@@ -245,7 +247,7 @@ static int keep_names(kvant_engine *e, kvant_diag *diag)
 static int wants_projection(const kvant_engine *e)
 {
     int wanted = 0;
-    for (int l = 0; l < e->m->hp.n_layer; l++)
+    for (int l = 0; l < e->m->hp.n_layer + e->p.mtp; l++)
         wanted |= (e->kinds[l] & KV_LAYER_ATTN) &&
                   ((e->types[l].k->flags | e->types[l].v->flags) & KVANT_FORMAT_PARAM);
     return wanted;
@@ -277,7 +279,7 @@ static int fold(void *e, int seq, kvant_diag *diag)
 static int create_cache(kvant_engine *e, kvant_diag *diag)
 {
     kv_config cfg;
-    size_t n = (size_t)e->m->hp.n_layer;
+    size_t n = (size_t)e->m->hp.n_layer + 1;
     e->types = kvant_calloc(n, sizeof *e->types);
     e->kinds = kvant_calloc(n, 1);
     if (!e->types || !e->kinds)
@@ -378,6 +380,7 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->hidden_last);
     kvant_free(e->hidden_rows);
     kvant_free(e->hidden_sinks);
+    engine_mtp_free(e);
     kvant_free(e->types);
     kvant_free(e->kinds);
     kvant_free((void *)e->p.type_layers);
@@ -500,6 +503,7 @@ int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag)
     s->len += n;
     s->ring_n += e->kv.cfg.ring_rows > 0 ? n : 0;
     s->draft = 0;
+    engine_mtp_accept(e, seq, n);
     kv_pass_end(&e->kv, seq, s->len);
     return KVANT_OK;
 }

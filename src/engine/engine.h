@@ -30,6 +30,17 @@ typedef struct engine_weights {
     float *scales;                             /* host copy of second-level scales */
 } engine_weights;
 
+/* Hidden states for the block that predicts further tokens: after the output norm, host memory.  rows: of the last
+ * token of each sequence, and of the drafts behind it; chain: what the block itself said last. */
+enum { ENGINE_MTP_ROWS = 33 };
+typedef struct engine_mtp {
+    float *rows;                               /* [max_seqs][ENGINE_MTP_ROWS][n_embd] */
+    float *chain, *sent;                       /* [max_seqs][n_embd] */
+    int *at;                                   /* [max_seqs] which of its rows is the last token's */
+    int *len;                                  /* [max_seqs] the length of the sequence that they belong to */
+    uint64_t *serial;                          /* [max_seqs] and its number */
+} engine_mtp;
+
 /* The sink of the hidden states of a sequence's first n tokens, f32[n][n_embd], beside their sum; its owner's. */
 typedef struct hidden_sink {
     float *rows;
@@ -101,6 +112,7 @@ struct kvant_engine {
     double *hidden_sum;                        /* [max_seqs][n_embd] */
     float *hidden_last;                        /* [max_seqs][n_embd] */
     hidden_sink *hidden_sinks;                 /* [max_seqs] */
+    engine_mtp mtp;
     float *hidden_rows;                        /* [KVANT_PAGE][n_embd] rows on their way from the device */
     int pass_rows;                             /* most logits rows of one pass */
     float *lora_scales;                        /* [max_seqs][adapters] of each sequence */
@@ -182,6 +194,27 @@ int engine_lora_check(const kvant_model *m, const float *scales, const char *wha
 /* Loads what the ops of e->b (a sample program) read. */
 int engine_load_weights(kvant_engine *e, kvant_diag *diag);
 void engine_free_weights(kvant_engine *e);
+
+/* ---- draft/mtp_rows.c: the block that predicts further tokens (params.mtp) ---- */
+struct step_pass;
+int engine_mtp_create(kvant_engine *e, kvant_diag *diag);
+void engine_mtp_free(kvant_engine *e);
+/* The rows of a pass before the sequences seq[n_seqs]: to the device; after it: from there. */
+int engine_mtp_send(kvant_engine *e, const struct step_pass *p, const int *seq, kvant_diag *diag);
+int engine_mtp_keep(kvant_engine *e, const struct step_pass *p, const int *seq, const int *drafts,
+                    kvant_diag *diag);
+void engine_mtp_accept(kvant_engine *e, int seq, int n);
+/* A token that the block guesses behind: `at` places behind the length of the sequence, whose rows there are its own
+ * guesses.  KVANT_ENOSPC: no page. */
+typedef struct mtp_item {
+    int seq, at;
+    int32_t token;
+    int32_t guess;                             /* out; -1: none */
+    float p;                                   /* out: its share of the likeliest ones, 1 where `likely` is 0 */
+} mtp_item;
+int engine_mtp_guess(kvant_engine *e, mtp_item *items, int n, int likely, kvant_diag *diag);
+/* The guesses of a sequence are done: pages that were taken for them go back. */
+void engine_mtp_end(kvant_engine *e, int seq);
 
 /* ---- engine.c: rows that may be taken back ---- */
 /* The sequence ends at len again.  KVANT_EINVAL: no such sequence, it failed, it is shorter, or rows before its open

@@ -73,6 +73,9 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(engine_split_make(m, &p, &split, diag));
     p.n_ubatch = p.n_ubatch ? p.n_ubatch : pass_tokens(m, &p, &split);
     p.kv_tail = p.kv_tail < 0 ? KVANT_PAGE : p.kv_tail;
+    KVANT_TRY(engine_in_range("MTP", p.mtp, 0, 1, diag));
+    if (p.mtp && !m->n_mtp)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "MTP: the model has no block that predicts further tokens");
     KVANT_TRY(engine_in_range("threads", p.threads, 0, 256, diag));
     KVANT_TRY(engine_in_range("context size", p.n_ctx, 1, big, diag));
     KVANT_TRY(engine_in_range("sequences", p.max_seqs, 1, 4096, diag));
@@ -145,11 +148,11 @@ bad:
 int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *types, kvant_diag *diag)
 {
     kv_types t;
-    int n = m->hp.n_layer;
+    const int n = m->hp.n_layer, all = n + p->mtp;
 
     KVANT_TRY(kvant_format_parse(p->type_k, &t.k, diag));
     KVANT_TRY(kvant_format_parse(p->type_v, &t.v, diag));
-    for (int l = 0; l < n; l++) {
+    for (int l = 0; l < all; l++) {
         const layer_shape *s = &m->hp.layer[l];
         types[l] = (kv_types){ t.k, t.v, s->h_kv, s->d_k, s->d_v };
     }
@@ -168,11 +171,11 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     const hparams *hp = &m->hp;
 
     memset(cfg, 0, sizeof *cfg);
-    for (int l = 0; l < hp->n_layer; l++)
+    for (int l = 0; l < hp->n_layer + p->mtp; l++)
         kinds[l] = (unsigned char)((m->layers[l].is_attn ? KV_LAYER_ATTN : 0) |
                                    (m->layers[l].is_state ? KV_LAYER_STATE : 0) |
                                    (hp->windowed[l] ? KV_LAYER_WINDOW : 0));
-    cfg->n_layer = hp->n_layer;
+    cfg->n_layer = hp->n_layer + p->mtp;
     cfg->h = hp->n_head;
     cfg->compute = p->compute;
     cfg->kinds = kinds;
@@ -197,8 +200,8 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
 static int plan_pools(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
                       kvant_plan *o, kvant_diag *diag)
 {
-    kv_types *types = kvant_calloc((size_t)m->hp.n_layer, sizeof *types);
-    unsigned char *kinds = kvant_calloc((size_t)m->hp.n_layer, 1);
+    kv_types *types = kvant_calloc((size_t)m->hp.n_layer + 1, sizeof *types);
+    unsigned char *kinds = kvant_calloc((size_t)m->hp.n_layer + 1, 1);
     kv_config cfg;
     kv_sizes sizes = { 0 };
     int code = types && kinds ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
@@ -207,7 +210,7 @@ static int plan_pools(const kvant_model *m, const kvant_engine_params *p, const 
         code = engine_types(m, p, types, diag);
     if (code == KVANT_OK) {
         engine_kv_config(m, p, types, kinds, &cfg);
-        for (int l = 0; place >= 0 && l < m->hp.n_layer; l++)
+        for (int l = 0; place >= 0 && l < m->hp.n_layer + p->mtp; l++)
             kinds[l] = s->of[l] == place ? kinds[l] : 0;
         code = kv_measure(&cfg, &sizes, diag);
     }
@@ -232,9 +235,10 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
     for (int i = 0; i < s->n; i++)
         o.weights += place < 0 || place == i ? engine_split_weights(m, s, i) : 0;
     o.weights += m->lora.bytes;
-    o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), NULL, &buf);
+    o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), p->mtp * p->max_seqs, NULL, &buf);
     if (place < 0 || place == head) {
         o.scratch += (int64_t)p->logits_rows * m->hp.n_vocab * 4;
+        o.scratch += p->mtp * (int64_t)m->hp.n_embd * (ENGINE_MTP_ROWS + 3) * p->max_seqs * 4;
         o.scratch += (int64_t)m->hp.n_embd * (12 * p->max_seqs + 4 * KVANT_PAGE); /* hidden states */
     }
     o.total = o.weights + o.kv + o.window + o.tail + o.state + o.scratch;

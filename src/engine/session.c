@@ -49,7 +49,7 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
     KVANT_TRY(engine_in_range("prefill-first deferral", p->prefill_first_defer, 0, big, diag));
     KVANT_TRY(engine_in_range("preemption mode", p->preempt, KVANT_PREEMPT_RECOMPUTE, KVANT_PREEMPT_SAVE, diag));
     KVANT_TRY(engine_in_range("bytes for saved sequences", p->save_bytes, 0, INT64_MAX, diag));
-    KVANT_TRY(engine_in_range("speculation", p->spec, KVANT_SPEC_OFF, KVANT_SPEC_DRAFT, diag));
+    KVANT_TRY(engine_in_range("speculation", p->spec, KVANT_SPEC_OFF, KVANT_SPEC_MTP, diag));
     KVANT_TRY(engine_in_range("most drafts", p->draft_max, 1, KVANT_MOST_DRAFTS, diag));
     KVANT_TRY(engine_in_range("least drafts", p->draft_min, 0, KVANT_MOST_DRAFTS, diag));
     if (!(p->draft_p_min >= 0 && p->draft_p_min <= 1))
@@ -93,12 +93,13 @@ static int take_memory(kvant_session *s, kvant_diag *diag)
     s->drafts.lanes = kvant_calloc(n, sizeof *s->drafts.lanes);
     s->drafts.lane_req = kvant_calloc(n, sizeof *s->drafts.lane_req);
     s->drafts.chances = kvant_calloc(n, sizeof *s->drafts.chances);
+    s->drafts.guesses = kvant_calloc(n, sizeof *s->drafts.guesses);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
     if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
         !s->wait_in || !s->ranked || !s->fair.heavy || !p->tokens || !p->decode || !p->preempt || !p->admit ||
         !p->prompt || !s->items || !s->item_req || !s->item_draft || !s->drafts.lanes ||
-        !s->drafts.lane_req || !s->drafts.chances || !s->next_token || !s->scratch || !s->hidden)
+        !s->drafts.lane_req || !s->drafts.chances || !s->drafts.guesses || !s->next_token || !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
         s->slots[i].slot = i;
@@ -116,7 +117,7 @@ static void release(kvant_session *s)
         s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
         s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
         s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest, s->item_draft,
-        s->drafts.lanes, s->drafts.lane_req, s->drafts.chances
+        s->drafts.lanes, s->drafts.lane_req, s->drafts.chances, s->drafts.guesses
     };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
@@ -138,6 +139,8 @@ static int check_engine(const kvant_session *s, kvant_diag *diag)
                           e->p.logits_rows, e->p.max_seqs);
     if (s->p.spec == KVANT_SPEC_OFF)
         return KVANT_OK;
+    if (s->p.spec == KVANT_SPEC_MTP && !e->p.mtp)
+        return kvant_fail(diag, KVANT_EINVAL, "speculation: MTP, and the engine was made without (params.mtp)");
     if (e->p.logits_rows == e->p.max_seqs)
         return kvant_fail(diag, KVANT_EINVAL, "speculation: the engine has %d rows of logits, wanted some beyond one per "
                           "sequence", e->p.logits_rows);

@@ -72,6 +72,7 @@ typedef struct draft_state {
     draft_model model;
     draft_lane *lanes;           /* [max_seqs] */
     struct request **lane_req;   /* [max_seqs] */
+    mtp_item *guesses;           /* [max_seqs] */
     double *chances;             /* [max_seqs] that all drafts of a lane are accepted */
 } draft_state;
 

@@ -7,18 +7,10 @@
 
 #include "engine/engine.h"
 #include "ops/operands.h"
+#include "engine/draft/pass.h"
 
 /* ---- inputs of a pass ---- */
 
-typedef struct pass {
-    int n_seqs, n_tokens, n_out, n_seal, stride, max_pos;
-    int any_prompt, any_decode, top, hidden;
-    int seals_read;                /* some row may read a page that this pass seals */
-    int lora0, n_lora;             /* token rows with adapters: neighbours */
-    int lora_out0, n_lora_out;     /* rows of logits with adapters */
-    int n_ones;                    /* the first sequences, of one row each */
-    int ring0, n_ring;             /* rows that recurrent states do not take yet: neighbours */
-} pass;
 
 /* n_ones: 0 without prompts, where passes with one pass_key, which knows nothing of it, may differ in it. */
 static kvant_seqs pass_seqs(const step_inputs *d, const pass *p)
@@ -46,6 +38,7 @@ static void bind_inputs(builder *b, const step_inputs *d, const pass *p)
     b->ids = d->ids;
     b->pos = d->pos;
     b->out_rows = d->out_rows;
+    b->buf.mtp.src = d->mtp_src;
     b->out_pos = d->out_pos;
     b->seal_src = d->seal_src;
     b->seal_dst = d->seal_dst;
@@ -86,7 +79,7 @@ static const float *apart(builder *b, int l, int stage, const float *x, float *y
     return engine_apart(v->e, v->at, l, stage, x, y, width);
 }
 
-static void builder_fill(kvant_engine *e, const pass *p)
+void pass_build(kvant_engine *e, const pass *p)
 {
     builder *b = &e->b;
     const int several = e->split.n > 1;
@@ -111,16 +104,23 @@ static void builder_fill(kvant_engine *e, const pass *p)
     b->hooks.enter = several ? enter : NULL;
     b->hooks.apart = several ? apart : NULL;
     b->hooks.ctx = &v;
-    build_model(b);
+    b->n_ops = b->error = 0;
+    if (p->guess)
+        build_mtp_guess(b);
+    else
+        build_model(b);
     b->hooks.ctx = NULL;
 }
 
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
     const int lora = e->m->lora.n > 0;
-    const pass p = { 1, n, 1, prompt && e->kv.tail_pages ? 1 : 0, 1, n - 1, prompt, !prompt, KVANT_STEP_TOP, 0, prompt,
-                     0, lora ? n : 0, 0, lora, 0, 0, 0 };
-    builder_fill(e, &p);
+    const pass p = { .n_seqs = 1, .n_tokens = n, .n_out = 1, .n_seal = prompt && e->kv.tail_pages, .stride = 1,
+                     .max_pos = n - 1, .any_prompt = prompt, .any_decode = !prompt, .top = KVANT_STEP_TOP,
+                     .seals_read = prompt, .n_lora = lora ? n : 0, .n_lora_out = lora };
+    pass_build(e, &p);
+    if (e->p.mtp)
+        build_mtp_guess(&e->b);    /* behind it: its weights are wanted too */
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     return KVANT_OK;
@@ -166,6 +166,8 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int drafts,
     for (int i = 0; i < n; i++) {
         h->ids[p->n_tokens + i] = it->tokens[off + i];
         h->pos[p->n_tokens + i] = pos0 + i;
+        if (e->p.mtp)
+            h->mtp_src[p->n_tokens + i] = i ? e->p.max_seqs + p->n_tokens + i - 1 : q;
     }
     if (out == KVANT_LOGITS_HIDDEN)
         p->n_out += n;             /* every row: there is nothing to gather */
@@ -222,7 +224,7 @@ static int table_width(int pages, int any_prompt, int most)
 }
 
 /* Block tables of the pass, hardly wider than its longest sequence. */
-static void pass_tables(kvant_engine *e, pass *p, const int *seq)
+void pass_tables(kvant_engine *e, pass *p, const int *seq)
 {
     step_inputs *h = &e->host_in;
     p->stride = table_width(p->max_pos / KVANT_PAGE + 1, p->any_prompt, e->kv.stride);
@@ -267,9 +269,9 @@ static void put_input(kvant_engine *e, const int32_t *from, size_t n, size_t *at
 
 /* One upload to each device.  The place of an input follows from the numbers that pass_key has and from what all passes
  * of the engine have in common: a recorded program reads it there again. */
-static int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
+int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 {
-    const int tables = p->n_seqs * p->stride, rank = e->m->lora.rank, windows = e->kv.window_pages > 0,
+    const int tables = p->n_seqs * p->stride, rank = e->m->lora.rank, mtp = e->p.mtp, windows = e->kv.window_pages > 0,
               early = ends_early(e, p) && p->n_out > 0;
     size_t at = 0;
 
@@ -331,7 +333,7 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     if (key)
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
-    builder_fill(e, p);
+    pass_build(e, p);
     const int n = e->b.n_ops;
     build_late_seals(&e->b);
     if (e->b.error)
@@ -418,7 +420,7 @@ typedef struct progress {
 } progress;
 
 /* Sequences of a pass: their items, logits rows, tokens taken. */
-typedef struct pass_lists { int *seq, *item, *rows, *took; } pass_lists;
+typedef struct pass_lists { int *seq, *item, *rows, *took, *drafts; } pass_lists;
 
 /* Rows of an item that fit into what is left of a pass; 0: none. */
 static int piece(const kvant_engine *e, const pass *p, const kvant_item *it, int drafts, int off)
@@ -538,6 +540,7 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
 {
     const size_t d = (size_t)e->m->hp.n_embd;
     const engine_place *head = engine_head(e);
+    const float *hidden = e->p.mtp ? head->buf.mtp.h + (size_t)e->p.max_seqs * d : head->buf.a;
     int row = 0;
 
     for (int i = 0; i < n; i++) {
@@ -546,7 +549,7 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
             memset(e->hidden_sum + (size_t)seq * d, 0, d * sizeof(double));
         for (int k, done = 0; done < l->took[i]; done += k, row += k) {
             k = l->took[i] - done < KVANT_PAGE ? l->took[i] - done : KVANT_PAGE;
-            KVANT_TRY(head->dev->vt->copy_out(head->dev, e->hidden_rows, head->buf.a + (size_t)row * d,
+            KVANT_TRY(head->dev->vt->copy_out(head->dev, e->hidden_rows, hidden + (size_t)row * d,
                                               (size_t)k * d * sizeof(float), diag));
             KVANT_TRY(head->dev->vt->sync(head->dev, diag));
             if (!finite_rows(e->hidden_rows, (size_t)k * d))
@@ -591,6 +594,7 @@ static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, 
             l->seq[p->n_seqs] = items[i].seq;
             l->item[p->n_seqs] = i;
             l->took[p->n_seqs] = k;
+            l->drafts[p->n_seqs] = e->item_draft[i];
             pass_add(e, p, &items[i], e->item_draft[i], at[i].off, k);
             l->rows[p->n_seqs - 1] = p->n_out - out;
         }
@@ -614,7 +618,11 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
     pass_fill(e, &p, items, n, at, l);
     if (p.n_tokens == 0)
         return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
-    code = pass_run(e, &p, l->seq, diag);
+    code = e->p.mtp ? engine_mtp_send(e, &p, l->seq, diag) : KVANT_OK;
+    if (code == KVANT_OK)
+        code = pass_run(e, &p, l->seq, diag);
+    if (code == KVANT_OK && e->p.mtp)
+        code = engine_mtp_keep(e, &p, l->seq, l->drafts, diag);
     if (code == KVANT_OK)
         code = (p.hidden ? pass_hidden : pass_logits)(e, items, l, p.n_seqs, at, diag);
     if (code == KVANT_OK && p.top)
@@ -680,7 +688,7 @@ int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_dra
     KVANT_TRY(ring_begin(e, diag));
     progress *at = (progress *)(void *)(e->item_rows + e->p.max_seqs);   /* room taken at create */
     int *lists = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
-    pass_lists l = { lists, lists + n, lists + 2 * n, lists + 3 * n };
+    pass_lists l = { lists, lists + n, lists + 2 * n, lists + 3 * n, lists + 4 * n };
 
     for (int i = 0; i < n; i++) {
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);

@@ -30,7 +30,7 @@ static widths build_widths(const hparams *hp)
 
     w.qkv = imax(hp->rec_in, hp->n_ff_shexp ? hp->n_embd : 0);
     w.att = imax(hp->conv_channels, hp->ffn_beside ? hp->n_embd : 0);
-    for (int l = 0; l < hp->n_layer; l++) {
+    for (int l = 0; l < hp->n_layer; l++) { /* that of MTP is as the others */
         const layer_shape *s = &hp->layer[l];
         w.qkv = imax(w.qkv, hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1) + s->h_kv * (s->d_k + s->d_v));
         w.att = imax(w.att, hp->n_head * s->d_v);
@@ -53,7 +53,7 @@ static void *take(unsigned char *base, size_t *used, size_t count, size_t size)
     return p;
 }
 
-size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, build_buffers *buf)
+size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigned char *base, build_buffers *buf)
 {
     const hparams *hp = &m->hp;
     const widths w = build_widths(hp);
@@ -82,6 +82,9 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
     buf->logits = take(base, &used, (size_t)rows * (size_t)hp->n_vocab, f);
     buf->out_top = take(base, &used, (size_t)rows * KVANT_STEP_TOP, f);
     buf->out_ids = take(base, &used, (size_t)rows * KVANT_STEP_TOP, sizeof(int32_t));
+    buf->mtp.seqs = mtp_seqs;
+    buf->mtp.h = take(base, &used, mtp_seqs ? ((size_t)mtp_seqs + t) * e : 0, f);
+    buf->mtp.in = take(base, &used, mtp_seqs ? 2 * t * e : 0, f);
     const size_t y = t * (size_t)m->lora.widest, out = (size_t)rows * (size_t)m->lora.widest_output;
     buf->lora_h = take(base, &used, t * (size_t)m->lora.rank, f);
     buf->lora_y = take(base, &used, y > out ? y : out, f);
@@ -91,7 +94,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, 
 int build_max_ops(const kvant_model *m)
 {
     /* Mamba2 has a norm per group */
-    return (48 + m->hp.gdn_hk) * m->hp.n_layer + 32 + 4 * m->lora.n_sites;
+    return (48 + m->hp.gdn_hk) * (m->hp.n_layer + 2 * m->n_mtp) + 48 + 4 * m->lora.n_sites;
 }
 
 size_t build_args_bytes(const kvant_model *m)
@@ -184,7 +187,7 @@ const float *build_keep_output_rows(builder *b, int l, const float *rows, int wi
     const hparams *hp = &b->m->hp;
     const int all = hp->n_layer * hp->n_embd_layer;
 
-    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out)
+    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out || b->buf.mtp.seqs > 0)
         return rows;
     if (b->n_out > 0) {
         BUILD(b, ROWS_GATHER, { rows, b->out_rows, scratch, b->n_out, width });
@@ -196,6 +199,45 @@ const float *build_keep_output_rows(builder *b, int l, const float *rows, int wi
     b->x = b->buf.xs;
     b->rows = b->n_out;
     return scratch;
+}
+
+/* in[rows][n_embd], normed -> logits, and the likeliest tokens that are wanted. */
+static void build_head(builder *b, const float *in, int rows)
+{
+    const kvant_model *m = b->m;
+    const int v = m->hp.n_vocab;
+
+    build_matmul(b, m->output, in, m->hp.n_embd, b->buf.logits, v, rows);
+    build_bias(b, m->output_bias, b->buf.logits, v, v, rows);
+    build_scale(b, b->buf.logits, m->hp.logit_scale, v, rows);
+    if (m->hp.logit_cap > 0.0f && rows > 0)
+        BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, rows, v });
+    if (b->suppress && rows > 0)
+        BUILD(b, BIAS, { b->buf.logits, b->suppress, rows, v, v, NULL, 1 });
+    if (b->top == 1 && rows > 0)
+        BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, rows, v });
+    if (b->top > 1 && rows > 0)
+        BUILD(b, TOP_K, { b->buf.logits, b->buf.out_top, b->buf.out_ids, rows, v, b->top });
+}
+
+/* The end of the pass with MTP: hidden states of all rows, for which K and V of its block are written too. */
+static void build_end_mtp(builder *b)
+{
+    const int e = b->m->hp.n_embd;
+    float *a = b->buf.a, *h = b->buf.mtp.h + (size_t)b->buf.mtp.seqs * (size_t)e;
+    const float *out = h;
+
+    b->buf.a = h;
+    build_norm(b, b->m->output_norm);
+    b->buf.a = a;
+    if (!b->hidden && b->n_out > 0) {
+        if (b->n_out < b->n) {
+            BUILD(b, ROWS_GATHER, { h, b->out_rows, b->buf.xs, b->n_out, e });
+            out = b->buf.xs;
+        }
+        build_head(b, out, b->n_out);
+    }
+    build_mtp_rows(b);
 }
 
 void build_model(builder *b)
@@ -216,18 +258,11 @@ void build_model(builder *b)
     }
     if (b->hooks.enter)
         b->hooks.enter(b, m->hp.n_layer);
-    build_norm(b, m->output_norm);
-    if (b->hidden)
+    if (b->buf.mtp.seqs > 0) {
+        build_end_mtp(b);
         return;
-    build_matmul(b, m->output, b->buf.a, m->hp.n_embd, b->buf.logits, m->hp.n_vocab, b->rows);
-    build_bias(b, m->output_bias, b->buf.logits, m->hp.n_vocab, m->hp.n_vocab, b->rows);
-    build_scale(b, b->buf.logits, m->hp.logit_scale, m->hp.n_vocab, b->rows);
-    if (m->hp.logit_cap > 0.0f && b->rows > 0)
-        BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, b->rows, m->hp.n_vocab });
-    if (b->suppress && b->rows > 0)
-        BUILD(b, BIAS, { b->buf.logits, b->suppress, b->rows, m->hp.n_vocab, m->hp.n_vocab, NULL, 1 });
-    if (b->top == 1 && b->rows > 0)
-        BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->rows, m->hp.n_vocab });
-    if (b->top > 1 && b->rows > 0)
-        BUILD(b, TOP_K, { b->buf.logits, b->buf.out_top, b->buf.out_ids, b->rows, m->hp.n_vocab, b->top });
+    }
+    build_norm(b, m->output_norm);
+    if (!b->hidden)
+        build_head(b, b->buf.a, b->rows);
 }

@@ -10,6 +10,15 @@
 #include "kvant/ops.h"
 #include "model/model.h"
 
+/* The block that predicts further tokens. */
+typedef struct build_mtp {
+    int seqs;                      /* not 0: all rows go to the end, and the block's K and V are written */
+    float *h;                      /* [seqs][n_embd] hidden states of tokens before the pass, [n][n_embd] of its rows */
+    float *in;                     /* [n][2*n_embd] */
+    const int32_t *src;            /* [n] row of h of the token before */
+    int kv_end;                    /* ops so far, when a layer's K and V had been written */
+} build_mtp;
+
 /* Activations of one pass of n tokens; widths in floats are in build.c (build_layout). */
 typedef struct build_buffers {
     float *x;                      /* [n][n_embd] residual stream */
@@ -34,6 +43,7 @@ typedef struct build_buffers {
     float *logits;                 /* [rows][n_vocab] */
     float *out_top;                /* [rows][top] largest logits, where asked for */
     int32_t *out_ids;              /* [rows][top] their tokens */
+    build_mtp mtp;
     float *lora_h;                 /* [n][rank] A x of the adapters */
     float *lora_y;                 /* [n][widest] or [rows][n_vocab]: B (A x) */
 } build_buffers;
@@ -114,8 +124,12 @@ typedef struct builder {
     int have_delta;                /* delta holds a block's output not yet added to x */
 } builder;
 
-/* Bytes of the activation buffers for n token rows and `rows` logits rows; *buf gets offsets from base. */
-size_t build_layout(const kvant_model *m, int n, int rows, unsigned char *base, build_buffers *buf);
+/* Bytes of the activation buffers for n token rows and `rows` logits rows; *buf gets offsets from base.  mtp_seqs:
+ * sequences whose hidden states MTP wants, 0: without it. */
+size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigned char *base, build_buffers *buf);
+/* K and V of the rows of the pass, for which buf.mtp.h is filled; the block's guesses behind b->ids. */
+void build_mtp_rows(builder *b);
+void build_mtp_guess(builder *b);
 /* Ops of a whole pass. */
 void build_model(builder *b);
 /* Most ops and argument bytes that a pass can need. */

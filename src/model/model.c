@@ -229,14 +229,14 @@ static int check_layers(kvant_model *m, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EUNSUPPORTED,
                           "%s.%s: layers with different values, wanted 0 or one value for all", m->arch_name,
                           hp->differs == DIFFERS_KV ? "attention.head_count_kv" : "feed_forward_length");
-    for (int l = 0; l < hp->n_layer; l++) {
+    for (int l = 0; l < hp->n_layer + (m->n_nextn > 0); l++) {
         layer_shape *s = &hp->layer[l];
         s->h_kv = hp->layers_vary && s->h_kv ? s->h_kv : hp->n_head_kv;
         s->d_k = s->d_k ? s->d_k : hp->d_k;
         s->d_v = s->d_v ? s->d_v : hp->d_v;
         s->n_rot = s->n_rot ? s->n_rot : hp->n_rot;
         s->n_ff = hp->layers_vary && s->n_ff ? s->n_ff : hp->n_ff;
-        s->kv_from = hp->layers_vary ? s->kv_from : l;
+        s->kv_from = hp->layers_vary && l < hp->n_layer ? s->kv_from : l;
         if (hp->n_head % s->h_kv)
             return kvant_fail(diag, KVANT_EFORMAT,
                               "%s.attention.head_count_kv: %d in layer %d, wanted a divisor of %d "
@@ -301,27 +301,33 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
     return request_rope_factors(m, diag);
 }
 
+int model_request_layer(kvant_model *m, int l, kvant_diag *diag)
+{
+    layer_weights *w = &m->layers[l];
+    char name[80];
+
+    memset(w, -1, sizeof *w); /* every id -1: absent */
+    w->is_attn = w->is_state = 0;
+    w->out_scale = 1.0f;
+    snprintf(name, sizeof name, "blk.%d.attn_norm", l);
+    if (!m->hp.no_pre_norm)
+        KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
+    snprintf(name, sizeof name, "blk.%d.%s", l, m->hp.ffn_norm_name);
+    if (!m->hp.no_pre_norm && !m->hp.one_block && !m->hp.parallel)
+        KVANT_TRY(request_norm(m, name, &w->ffn_norm, diag));
+    return m->arch->layer(m, l, diag);
+}
+
 static int request_layers(kvant_model *m, kvant_diag *diag)
 {
-    int n = m->hp.n_layer;
-    char name[80];
-    m->layers = kvant_calloc((size_t)n, sizeof *m->layers);
+    const int n = m->hp.n_layer;
+
+    m->layers = kvant_calloc((size_t)n + 1, sizeof *m->layers); /* and the block behind them */
     if (!m->layers)
         return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory for %d layers", n);
-    for (int l = 0; l < n; l++) {
-        layer_weights *w = &m->layers[l];
-        memset(w, -1, sizeof *w); /* every id -1: absent */
-        w->is_attn = w->is_state = 0;
-        w->out_scale = 1.0f;
-        snprintf(name, sizeof name, "blk.%d.attn_norm", l);
-        if (!m->hp.no_pre_norm)
-            KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
-        snprintf(name, sizeof name, "blk.%d.%s", l, m->hp.ffn_norm_name);
-        if (!m->hp.no_pre_norm && !m->hp.one_block && !m->hp.parallel)
-            KVANT_TRY(request_norm(m, name, &w->ffn_norm, diag));
-        KVANT_TRY(m->arch->layer(m, l, diag));
-    }
-    return KVANT_OK;
+    for (int l = 0; l < n; l++)
+        KVANT_TRY(model_request_layer(m, l, diag));
+    return request_mtp(m, diag);
 }
 
 /* KV heads of the layers without a window and of those with one. */
@@ -366,6 +372,7 @@ static void fill_info(kvant_model *m)
     o->name = m->name;
     o->desc = m->desc;
     o->n_layer = hp->n_layer;
+    o->n_mtp = m->n_mtp;
     o->n_embd = hp->n_embd;
     o->n_vocab = hp->n_vocab;
     o->n_ctx_train = hp->n_ctx_train;
@@ -437,6 +444,7 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n < 90 ? name.n : 90), name.s);
     const key_reader r = { m->file, m->arch->name, diag };
     KVANT_TRY(read_common(&r, &m->hp, &m->n_nextn));
+    m->n_nextn += m->added;
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     KVANT_TRY(read_own_window(&r, &m->hp));
     if (m->hp.attention_free && !m->hp.one_block)
@@ -487,6 +495,23 @@ static int open_text(kvant_model *m, const char *template_name, kvant_diag *diag
     return KVANT_OK;
 }
 
+/* The block of another file comes behind the trunk's. */
+static int add_nextn(kvant_model *m, const char *path, kvant_diag *diag)
+{
+    gguf_str arch;
+    char key[96];
+    uint32_t nextn = 0;
+
+    KVANT_TRY(gguf_string(m->file, "general.architecture", 1, &arch, diag));
+    snprintf(key, sizeof key, "%.*s.nextn_predict_layers", arch.n < 40 ? (int)arch.n : 40, arch.s);
+    KVANT_TRY(gguf_u32(m->file, key, 0, &nextn, diag));
+    if (nextn > 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "%.120s: the model has a block that predicts further tokens, wanted one "
+                          "without", path);
+    m->added = 1;
+    return gguf_add(m->file, path, diag);
+}
+
 void kvant_model_params_init(kvant_model_params *p, size_t size)
 {
     const kvant_model_params defaults = { 0 };
@@ -506,10 +531,15 @@ int kvant_model_open(const kvant_model_params *theirs, kvant_model **out, kvant_
         return kvant_fail(diag, KVANT_ENOMEM, "model: out of memory");
     code = params->synthetic ? synthetic_open(params->synthetic, &m->made, &m->file, diag)
                              : gguf_open(params->path, &m->file, diag);
+    if (code == KVANT_OK && params->nextn)
+        code = add_nextn(m, params->nextn, diag);
     if (code == KVANT_OK)
         code = gguf_override(m->file, params->overrides, params->n_overrides, diag);
     if (code == KVANT_OK)
         code = open_shapes(m, diag);
+    if (code == KVANT_OK && params->nextn && !m->n_mtp)
+        code = kvant_fail(diag, KVANT_EFORMAT, "%.120s: no block that can predict further tokens behind %d layers",
+                          params->nextn, m->hp.n_layer);
     if (code == KVANT_OK)
         code = lora_open(m, params->lora, params->n_lora, diag);
     if (code == KVANT_OK)

@@ -132,6 +132,10 @@ typedef struct layer_weights {
     int latent_down, latent_up;
 } layer_weights;
 
+/* The block behind the trunk that predicts further tokens (block_mtp.c); ids of specs, the shared ones where the file
+ * has none of its own. */
+typedef struct mtp_weights { int eh_proj, enorm, hnorm, norm, embd, head; } mtp_weights;
+
 /* The head of a reranker; n 0: the file has none.  prompt: with {query} and {document}, n 0: none. */
 typedef struct rank_head {
     float *w, *bias;               /* [n][n_embd], [n] */
@@ -155,7 +159,10 @@ struct kvant_model {
     int token_embd, output, output_bias, output_norm;
     int32_t *suppressed;           /* n_suppressed tokens that the model never writes; NULL: none */
     int n_suppressed;
-    int n_nextn; /* blocks behind the trunk that predict further tokens; not used */
+    int added;                     /* 1: the block behind the trunk is of another file */
+    int n_nextn;                   /* blocks behind the trunk that predict further tokens .. */
+    int n_mtp;                     /* .. of them usable, as layer n_layer: 0 or 1 */
+    mtp_weights mtp;
     int layer_embd, layer_embd_proj, layer_embd_norm;   /* embeddings of every layer of its own */
     layer_weights *layers;
     lora_set lora;
@@ -174,6 +181,16 @@ struct arch_def {
     /* Emits the ops of layer l. */
     void (*build)(struct builder *b, int l);
 };
+
+/* ---- model.c ---- */
+
+/* The weights of a layer: norms, then what the architecture wants. */
+int model_request_layer(kvant_model *m, int l, kvant_diag *diag);
+
+/* ---- block_mtp.c ---- */
+
+/* Finds the block; one that cannot be used is left out with a warning. */
+int request_mtp(kvant_model *m, kvant_diag *diag);
 
 /* ---- rank.c ---- */
 

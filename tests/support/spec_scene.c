@@ -160,6 +160,7 @@ kvant_engine_params spec_scene_engine(const spec_scene *c)
     p.draft_rows = SCENE_REQUESTS + 64;
     p.snapshots = 4;
     p.pool_tokens = c->pool_tokens;
+    p.mtp = c->mtp;
     return p;
 }
 

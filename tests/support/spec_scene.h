@@ -12,6 +12,7 @@ typedef struct spec_scene {
     const char *model, *type;
     int tail;
     int64_t pool_tokens;           /* of the engine; 0: enough */
+    int mtp;                       /* it loads the block that predicts further tokens */
     int32_t prompt[SCENE_REQUESTS][SCENE_LONGEST];
     int n_prompt[SCENE_REQUESTS];
     serve_out plain[SCENE_REQUESTS], got[SCENE_REQUESTS];

@@ -27,6 +27,7 @@ static void summary_json(inspect *s, const kvant_model_info *i, const char *fami
     jsonw_kint(&s->w, "layers", i->n_layer);
     jsonw_kint(&s->w, "attention_layers", i->n_attn_layers);
     jsonw_kint(&s->w, "gdn_layers", i->n_gdn_layers);
+    jsonw_kint(&s->w, "mtp_blocks", i->n_mtp);
     jsonw_kint(&s->w, "window_layers", i->n_window_layers);
     jsonw_kint(&s->w, "window", i->window);
     jsonw_kint(&s->w, "shared_layers", i->n_shared_layers);
@@ -53,6 +54,8 @@ static void summary_text(const kvant_model_info *i, const char *family, int from
     printf("model        %s (architecture %s), %s parameters, weights %s\n", i->desc, i->arch,
            human_count(i->n_params, a, sizeof a), human_bytes(i->weight_bytes, b, sizeof b));
     printf("layers       %d: %d with attention, %d recurrent", i->n_layer, i->n_attn_layers, i->n_gdn_layers);
+    if (i->n_mtp)
+        printf(", a block that predicts further tokens (--spec mtp)");
     if (i->n_shared_layers)
         printf(", %d with attention over an earlier layer's K and V", i->n_shared_layers);
     putchar('\n');

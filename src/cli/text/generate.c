@@ -66,6 +66,7 @@ static int open_parts(generator *g, kvant_diag *diag)
     p.logits_rows = 1 + spec_rows(g->o);
     p.draft_rows = spec_draft_rows(g->o, 1);
     KVANT_TRY(open_model(g->o, &g->m, diag));
+    spec_engine(g->o, g->m, &p);
     KVANT_TRY(sampling_open(g->o, g->m, &g->how, diag));
     g->seed = (int64_t)g->how.p.seed;
     KVANT_TRY(constrain_open(g->o, g->m, &g->limits, diag));

@@ -2,6 +2,7 @@
 #include "cli/text/spec.h"
 
 #include "base/log.h"
+#include "cli/common.h"
 
 /* A draft model without a word of --spec is to draft. */
 int spec_from_opts(const opts *o)
@@ -14,6 +15,8 @@ int spec_from_opts(const opts *o)
         return KVANT_SPEC_DRAFT;
     if (opt_is(o, OPT_SPEC, "off") || opt_is(o, OPT_SPEC, "none"))
         return KVANT_SPEC_OFF;
+    if (opt_is(o, OPT_SPEC, "mtp") || opt_is(o, OPT_SPEC, "draft-mtp"))
+        return KVANT_SPEC_MTP;
     return opt_is(o, OPT_SPEC, "auto") ? KVANT_SPEC_AUTO : KVANT_SPEC_NGRAM;
 }
 
@@ -29,6 +32,14 @@ int spec_draft_rows(const opts *o, int seqs)
     if (spec_from_opts(o) == KVANT_SPEC_OFF)
         return 0;
     return most < room ? most : room;
+}
+
+void spec_engine(const opts *o, const kvant_model *m, kvant_engine_params *p)
+{
+    const kvant_model_info *info = kvant_model_get_info(m);
+    const int spec = spec_from_opts(o), pays = info->n_mtp && device_is_cpu(p->device);
+
+    p->mtp = spec == KVANT_SPEC_MTP || (spec == KVANT_SPEC_AUTO && pays && !opt_given(o, OPT_DRAFT_MODEL));
 }
 
 void spec_params(const opts *o, const kvant_engine *e, kvant_engine *draft, kvant_session_params *p)

@@ -11,6 +11,8 @@ int spec_from_opts(const opts *o);
 int spec_rows(const opts *o);
 /* draft_rows of an engine of so many sequences. */
 int spec_draft_rows(const opts *o, int seqs);
+/* The engine of a model loads its block for further tokens: for mtp, and for auto where it can be of use. */
+void spec_engine(const opts *o, const kvant_model *m, kvant_engine_params *p);
 /* Fills the fields of speculation; draft: the draft model's engine or NULL.  auto means none on an engine that verifies
  * no drafts, and says so; of the others session creation refuses it. */
 void spec_params(const opts *o, const kvant_engine *e, kvant_engine *draft, kvant_session_params *p);

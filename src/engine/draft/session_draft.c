@@ -219,6 +219,41 @@ static int count_live(const draft_lane *lanes, int n)
     return live;
 }
 
+/* A round of the target's own block; a failure costs its guesses. */
+static int mtp_round(kvant_session *s, int n, int first, int likely)
+{
+    draft_state *d = &s->drafts;
+    int count = 0;
+
+    for (int i = 0; i < n; i++) {
+        draft_lane *lane = &d->lanes[i];
+        if (!lane->live)
+            continue;
+        lane->fed += !first;
+        d->guesses[count++] = (mtp_item){ .seq = lane->seq, .at = lane->fed,
+                                          .token = first ? lane->tokens[lane->n - 1] : lane->token };
+    }
+    const int code = engine_mtp_guess(s->e, d->guesses, count, likely, NULL);
+    for (int i = 0, k = 0; i < n; i++) {
+        draft_lane *lane = &d->lanes[i];
+        if (!lane->live)
+            continue;
+        lane->token = d->guesses[k].guess;
+        lane->p = d->guesses[k++].p;
+        lane->live = code == KVANT_OK && lane->token >= 0;
+    }
+    return count;
+}
+
+static int next_round(kvant_session *s, int n, int first, int likely)
+{
+    draft_model *m = &s->drafts.model;
+
+    if (!m->e)
+        return mtp_round(s, n, first, likely);
+    return (first ? draft_model_begin : draft_model_next)(m, s->drafts.lanes, n, likely);
+}
+
 static void run_lanes(kvant_session *s, int n, outlook *o)
 {
     draft_state *d = &s->drafts;
@@ -230,13 +265,15 @@ static void run_lanes(kvant_session *s, int n, outlook *o)
     }
     for (int round = 0, live = count_live(d->lanes, n); live > 0; round++) {
         const int64_t t0 = clock_ns();
-        const int rows = (round ? draft_model_next : draft_model_begin)(&d->model, d->lanes, n, likely);
+        const int rows = next_round(s, n, round == 0, likely);
         count_round(s, rows, live, clock_ns() - t0, o);
         for (int i = 0; i < n; i++)
             if (d->lanes[i].live)
                 d->lanes[i].live = o->rows > 0 && take_one(s, d->lane_req[i], &d->lanes[i], &d->chances[i], live, o);
         live = count_live(d->lanes, n);
     }
+    for (int i = 0; !d->model.e && i < n; i++)
+        engine_mtp_end(s->e, d->lanes[i].seq);
     for (int i = 0; i < n; i++)
         if (d->lane_req[i]->n_draft < least_of(s, d->lane_req[i]))
             d->lane_req[i]->n_draft = 0;
@@ -245,9 +282,9 @@ static void run_lanes(kvant_session *s, int n, outlook *o)
 /* 1: the model guesses for q in this step. */
 static int wants_model(kvant_session *s, request *q, int room, const outlook *o)
 {
-    if (s->p.spec == KVANT_SPEC_DRAFT)
+    if (s->p.spec == KVANT_SPEC_DRAFT || s->p.spec == KVANT_SPEC_MTP)
         return !s->drafter;
-    if (s->p.spec != KVANT_SPEC_AUTO || !s->drafts.model.e || s->drafter)
+    if (s->p.spec != KVANT_SPEC_AUTO || !(s->drafts.model.e || s->e->p.mtp) || s->drafter)
         return 0;
     const double mean = rate_of(s, q, RATE_MEAN);
     if (propose(s, q, room) > 0 && rate_of(s, q, q->grades[0]) >= mean)
@@ -264,7 +301,7 @@ static void add_lane(kvant_session *s, request *q, int most, int *n)
 {
     s->drafts.lane_req[*n] = q;
     s->drafts.lanes[(*n)++] = (draft_lane){ .at = &q->model, .tokens = q->tokens, .n = q->n_tokens, .most = most,
-                                            .live = 1 };
+                                            .seq = q->seq, .live = 1 };
 }
 
 static int draft_one(kvant_session *s, request *q, int room, outlook *o)

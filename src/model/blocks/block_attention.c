@@ -296,11 +296,12 @@ void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_row
     BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->v[l], v_rows, ld, s->h_kv, s->d_v });
     if (!b->seal_late)
         seal_layer(b, l);
+    b->buf.mtp.kv_end = b->n_ops;
 }
 
 void build_late_seals(builder *b)
 {
-    for (int l = 0; b->seal_late && l < b->m->hp.n_layer; l++)
+    for (int l = 0; b->seal_late && l < b->m->hp.n_layer + (b->buf.mtp.seqs > 0); l++)
         seal_layer(b, l);
 }
 

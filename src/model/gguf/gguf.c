@@ -204,7 +204,37 @@ static int tensor_less(const void *ctx, uint32_t a, uint32_t b)
     return gguf_str_cmp(t[a].name, t[b].name) < 0;
 }
 
-/* One list of the tensors of all shards, sorted for lookup; the number must be what the first part promised. */
+/* The n tensors of the shards from `from` on come into the list, sorted for lookup. */
+static int list_tensors(gguf *g, int from, size_t n, kvant_diag *diag)
+{
+    const size_t had = (size_t)g->n_tensors, all = had + n;
+
+    g->tensors = kvant_realloc(g->tensors, had * sizeof *g->tensors, (all + 1) * sizeof *g->tensors);
+    kvant_free(g->tensor_order);
+    g->tensor_order = kvant_calloc(all + 1, sizeof *g->tensor_order);
+    if (!g->tensors || !g->tensor_order)
+        return kvant_fail(diag, KVANT_ENOMEM, "%s: no memory for %zu tensors", g->shards[0].name, all);
+    for (int i = from; i < g->n_shards; i++) {
+        for (int j = 0; j < g->shards[i].n_tensors; j++) {
+            g->tensors[g->n_tensors] = g->shards[i].tensors[j];
+            g->tensors[g->n_tensors++].shard = i;
+        }
+        kvant_free(g->shards[i].tensors);
+        g->shards[i].tensors = NULL;
+    }
+    for (int i = 0; i < g->n_tensors; i++)
+        g->tensor_order[i] = (uint32_t)i;
+    gguf_sort(g->tensor_order, g->n_tensors, tensor_less, g->tensors);
+    for (int i = 1; i < g->n_tensors; i++) {
+        const gguf_tensor *a = &g->tensors[g->tensor_order[i - 1]], *b = &g->tensors[g->tensor_order[i]];
+        if (gguf_str_cmp(a->name, b->name) == 0)
+            return kvant_fail(diag, KVANT_EFORMAT, "%s: tensor %s: found twice, once wanted", g->shards[b->shard].name,
+                              gguf_printable(a->name).s);
+    }
+    return KVANT_OK;
+}
+
+/* One list of the tensors of all shards; their number must be what the first part promised. */
 static int merge_tensors(gguf *g, kvant_diag *diag)
 {
     const gguf_shard *first = &g->shards[0];
@@ -217,28 +247,7 @@ static int merge_tensors(gguf *g, kvant_diag *diag)
     if (n > GGUF_MAX_TENSORS || (g->n_shards > 1 && n != promised))
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %zu tensors in %d parts found, %u wanted (at most %d)", first->name,
                           n, g->n_shards, promised, GGUF_MAX_TENSORS);
-    g->tensors = kvant_calloc(n + 1, sizeof *g->tensors);
-    g->tensor_order = kvant_calloc(n + 1, sizeof *g->tensor_order);
-    if (!g->tensors || !g->tensor_order)
-        return kvant_fail(diag, KVANT_ENOMEM, "%s: no memory for %zu tensors", first->name, n);
-    for (int i = 0; i < g->n_shards; i++) {
-        for (int j = 0; j < g->shards[i].n_tensors; j++) {
-            g->tensors[g->n_tensors] = g->shards[i].tensors[j];
-            g->tensors[g->n_tensors].shard = i;
-            g->tensor_order[g->n_tensors] = (uint32_t)g->n_tensors;
-            g->n_tensors++;
-        }
-        kvant_free(g->shards[i].tensors);
-        g->shards[i].tensors = NULL;
-    }
-    gguf_sort(g->tensor_order, g->n_tensors, tensor_less, g->tensors);
-    for (int i = 1; i < g->n_tensors; i++) {
-        const gguf_tensor *a = &g->tensors[g->tensor_order[i - 1]], *b = &g->tensors[g->tensor_order[i]];
-        if (gguf_str_cmp(a->name, b->name) == 0)
-            return kvant_fail(diag, KVANT_EFORMAT, "%s: tensor %s: found twice, once wanted", g->shards[b->shard].name,
-                              gguf_printable(a->name).s);
-    }
-    return KVANT_OK;
+    return list_tensors(g, 0, n, diag);
 }
 
 static int open_any(const char *path, const uint8_t *data, size_t size, gguf *g, kvant_diag *diag)
@@ -287,6 +296,25 @@ int gguf_open_mem(const uint8_t *data, size_t size, gguf **out, kvant_diag *diag
     if (!out || (!data && size))
         return kvant_fail(diag, KVANT_EINVAL, "gguf_open_mem: NULL found, data and a place for the result wanted");
     return open_new(NULL, size ? data : (const uint8_t *)"", size, out, diag);
+}
+
+int gguf_add(gguf *g, const char *path, kvant_diag *diag)
+{
+    const size_t n = (size_t)g->n_shards, size = sizeof *g->shards;
+    gguf_shard *all = kvant_realloc(g->shards, n * size, (n + 1) * size);
+
+    if (!all)
+        return kvant_fail(diag, KVANT_ENOMEM, "%.120s: no memory for the file", path);
+    g->shards = all;
+    memset(&all[n], 0, size);
+    g->n_shards++;
+    KVANT_TRY(open_shard(&all[n], path, diag));
+    const gguf_kv *a = gguf_shard_find(&all[0], "general.architecture"),
+                  *b = gguf_shard_find(&all[n], "general.architecture");
+    if (!a || !b || a->bytes != b->bytes || memcmp(a->value, b->value, a->bytes) != 0)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: general.architecture differs from %s", all[n].name, all[0].name);
+    KVANT_TRY(list_tensors(g, (int)n, (size_t)all[n].n_tensors, diag));
+    return gguf_seen_begin(g, diag);
 }
 
 void gguf_close(gguf *g)

@@ -54,6 +54,9 @@ typedef struct gguf_kv {
 int gguf_open(const char *path, gguf **out, kvant_diag *diag);
 /* From memory (fuzzing, tests): one shard; data must outlive the gguf. */
 int gguf_open_mem(const uint8_t *data, size_t size, gguf **out, kvant_diag *diag);
+/* The tensors of another file of the same architecture come behind those of g; keys are those of g alone.
+ * KVANT_EFORMAT: another architecture, or a tensor that g has.  After an error g can only be closed. */
+int gguf_add(gguf *g, const char *path, kvant_diag *diag);
 void gguf_close(gguf *g);
 int gguf_version(const gguf *g);
 int64_t gguf_file_bytes(const gguf *g);

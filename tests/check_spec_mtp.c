@@ -1,0 +1,203 @@
+/* check_spec_mtp.c: drafts of a model's own block for further tokens (MTP).  A text with them, of an engine that has
+ * the block, is the text of one without: tokens and log-probabilities, 0 to 7 drafts, in company, with prefix hits, in
+ * a small pool.  The block guesses the same however the text came in; a trained one is right often enough; files that
+ * are no such block are refused.
+ *
+ *   check_spec_mtp */
+#include <string.h>
+
+#include "base/file/file.h"
+#include "base/mem.h"
+#include "engine/session_impl.h"
+#include "support/check.h"
+#include "support/spec_scene.h"
+
+static void run_as(spec_scene *c, const char *name, int spec, int preempt)
+{
+    kvant_session_params sp = kvant_session_defaults();
+
+    sp.spec = spec;
+    sp.preempt = preempt;
+    spec_scene_run(c, name, sp, -1);
+}
+
+/* 0: the engine does not verify drafts of the model. */
+static int run_model(const char *path, const char *type, int tail)
+{
+    static spec_scene c;
+
+    if (!spec_scene_open(&c, path, type, tail))
+        return 0;
+    c.mtp = 1;
+    run_as(&c, "its block", KVANT_SPEC_MTP, KVANT_PREEMPT_RECOMPUTE);
+    CHECK(c.drafted > 500, "%s: %d drafted", path, (int)c.drafted);
+    run_as(&c, "auto", KVANT_SPEC_AUTO, KVANT_PREEMPT_RECOMPUTE);
+    run_as(&c, "n-grams beside the block", KVANT_SPEC_NGRAM, KVANT_PREEMPT_RECOMPUTE);
+    c.pool_tokens = 10 * 64;
+    run_as(&c, "its block, in a small pool", KVANT_SPEC_MTP, KVANT_PREEMPT_SAVE);
+    return 1;
+}
+
+/* ---- the block's own numbers ---- */
+
+typedef struct block_engine {
+    kvant_model *m;
+    kvant_engine *e;
+} block_engine;
+
+static int open_block(block_engine *b, const kvant_model_params *mp, const char *type)
+{
+    kvant_engine_params p = kvant_engine_defaults();
+    kvant_diag d = { "" };
+
+    *b = (block_engine){ NULL, NULL };
+    p.threads = 1;
+    p.n_ctx = 512;
+    p.max_seqs = 2;
+    p.type_k = p.type_v = type;
+    p.mtp = 1;
+    CHECK(kvant_model_open(mp, &b->m, &d) == KVANT_OK, "%s: %s", mp->path, d.text);
+    if (b->m)
+        CHECK(kvant_engine_create(b->m, &p, &b->e, &d) == KVANT_OK, "%s: %s", mp->path, d.text);
+    return b->e != NULL;
+}
+
+static void close_block(block_engine *b)
+{
+    kvant_engine_free(b->e);
+    kvant_model_close(b->m);
+}
+
+/* The guess behind tokens[n], of which all but the last are evaluated in pieces that end at `cuts`. */
+static int32_t guess_after(kvant_engine *e, const int32_t *tokens, int n, const int *cuts, int n_cuts, int prompt)
+{
+    mtp_item it = { .at = 0, .token = tokens[n - 1] };
+    kvant_diag d = { "" };
+
+    CHECK(kvant_seq_new(e, &it.seq, &d) == KVANT_OK, "%s", d.text);
+    for (int i = 0, from = 0; i <= n_cuts; i++) {
+        const int to = i < n_cuts ? cuts[i] : n - 1;
+        const kvant_item item = { .seq = it.seq, .tokens = tokens + from, .n = to - from, .prompt = prompt,
+                                  .logits = KVANT_LOGITS_GREEDY };
+        CHECK(kvant_step(e, &item, 1, &d) == KVANT_OK, "%s", d.text);
+        from = to;
+    }
+    CHECK(engine_mtp_guess(e, &it, 1, 1, &d) == KVANT_OK && it.guess >= 0, "no guess: %s", d.text);
+    engine_mtp_end(e, it.seq);
+    kvant_seq_free(e, it.seq);
+    return it.guess;
+}
+
+/* However the text came in, the hidden states and rows are those of one piece. */
+static void check_cuts(const char *path)
+{
+    static const int cuts[3][2] = { { 64, 128 }, { 64, 129 }, { 128, 129 } };
+    const kvant_model_params mp = { .size = sizeof mp, .path = path };
+    int32_t tokens[150];
+    block_engine b;
+
+    if (!open_block(&b, &mp, "f16"))
+        return;
+    serve_tokens(tokens, 150, 5);
+    const int32_t whole = guess_after(b.e, tokens, 150, NULL, 0, 1);
+    for (int i = 0; i < 3; i++)
+        CHECK(guess_after(b.e, tokens, 150, cuts[i], 1 + (i == 0), 1) == whole, "%s: cuts %d: another guess", path, i);
+    CHECK(guess_after(b.e, tokens, 150, NULL, 0, 0) == whole, "%s: as decode rows: another guess", path);
+    close_block(&b);
+}
+
+/* ---- a trained block ---- */
+
+enum { PIECES = 6, AHEAD = 60, WRITTEN = 64 };
+
+/* Greedy texts after pieces of a text that it was not trained with: how often the first draft is the token. */
+static void check_trained(void)
+{
+    char trunk[256], path[256], *text = NULL;
+    const kvant_model_params mp = { .size = sizeof mp, .path = trunk, .nextn = "models/novella-dense-mtp.gguf" };
+    kvant_session_params sp = kvant_session_defaults();
+    kvant_engine_params p = kvant_engine_defaults();
+    kvant_session_stats st;
+    serve_rig r;
+    static serve_out out[PIECES];
+    static int32_t ids[1 << 18];
+    size_t size;
+    int n = 0;
+
+    if (!check_model_path("novella-dense-bf16.gguf", trunk, sizeof trunk) ||
+        !check_model_path("valid.txt", path, sizeof path) || file_read(path, 1 << 24, &text, &size, NULL) != KVANT_OK)
+        return;
+    p.mtp = 1;
+    p.n_ctx = 256;
+    p.max_seqs = PIECES;
+    p.logits_rows = 64;
+    sp.spec = KVANT_SPEC_MTP;
+    if (!serve_open_model(&r, &mp, p, sp)) {
+        kvant_free(text);
+        return;
+    }
+    CHECK(kvant_tokenize(r.m, text + size / 2, size / 2, 0, ids, 1 << 18, &n, NULL) == KVANT_OK && n > PIECES * 4096,
+          "%s: %d tokens", path, n);
+    for (int i = 0; i < PIECES; i++) {
+        kvant_request q = kvant_request_defaults();
+        kvant_diag d = { "" };
+        q.prompt = ids + 4096 * i;
+        q.n_prompt = AHEAD;
+        q.max_tokens = WRITTEN;
+        q.ignore_eos = 1;
+        q.draft_max = 3;
+        CHECK(serve_submit(&r, &q, &out[i], &d) == KVANT_OK, "%s", d.text);
+    }
+    for (int i = 0; i < PIECES; i++)
+        serve_wait(&out[i]);
+    kvant_session_get_stats(r.s, &st);
+    uint64_t tried = 0;
+    for (int i = 1; i <= KVANT_MOST_DRAFTS; i++)
+        tried += st.draft_steps[i];
+    printf("check_spec_mtp: of %d first drafts %d were the text, of the second %d, of the third %d\n", (int)tried,
+           (int)st.draft_accepted_at[0], (int)st.draft_accepted_at[1], (int)st.draft_accepted_at[2]);
+    CHECK(st.draft_accepted_at[0] * 100 >= 60 * tried, "a trained block: %d of %d first drafts were the text",
+          (int)st.draft_accepted_at[0], (int)tried);
+    serve_close(&r);
+    kvant_free(text);
+}
+
+/* ---- who is refused ---- */
+
+static void refused(const char *path, const char *nextn, int mtp, const char *what)
+{
+    const kvant_model_params mp = { .size = sizeof mp, .path = path, .nextn = nextn };
+    kvant_engine_params p = kvant_engine_defaults();
+    kvant_model *m = NULL;
+    kvant_engine *e = NULL;
+    kvant_diag d = { "" };
+
+    p.mtp = mtp;
+    int code = kvant_model_open(&mp, &m, &d);
+    if (code == KVANT_OK)
+        code = kvant_engine_create(m, &p, &e, &d);
+    CHECK(code < 0 && strstr(d.text, what), "%s, %s: found \"%s\", wanted \"%s\"", path, nextn ? nextn : "-", d.text,
+          what);
+    kvant_engine_free(e);
+    kvant_model_close(m);
+}
+
+int main(void)
+{
+    int done = 0;
+
+    refused("tests/archs/qwen2vl.gguf", NULL, 1, "no block that predicts");
+    refused("tests/archs/qwen2vl.gguf", "tests/archs/glm4moe.gguf", 0, "general.architecture");
+    refused("tests/archs/qwen2vl.gguf", "tests/archs/qwen2vl.gguf", 0, "found twice");
+    refused("tests/mtp/qwen2vl.gguf", "tests/archs/qwen2vl.gguf", 0, "wanted one without");
+    check_cuts("tests/mtp/qwen2vl.gguf");
+    check_cuts("tests/mtp/glm4moe.gguf");
+    check_cuts("tests/mtp/deepseek2.gguf");
+    done += run_model("tests/mtp/qwen2vl.gguf", "f16", 64);
+    done += run_model("tests/mtp/glm4moe.gguf", "tbq4_0", 0);
+    done += run_model("tests/mtp/deepseek2.gguf", "q8_0", 64);
+    done += run_model("tests/mtp/qwen35.gguf", "f16", 64);
+    CHECK(done >= 3, "%d models", done);
+    check_trained();
+    return check_end("check_spec_mtp");
+}
