@@ -66,6 +66,7 @@ def check_fields(d):
         lines = re.findall(r'^READ\("(\w+)", ([^)]*)\)', f.read(), re.M)
     wanted = {name for name, on in lines if re.search(r"\b(CHAT|CHATS|GEN|CTN|ANY)\b", on)}
     got = set(d["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"])
+    C.ok(d["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"] == ["messages"], "required fields are named")
     C.ok(wanted == got and len(got) > 60, f"{wanted ^ got}")
 
 
