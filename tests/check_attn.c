@@ -246,7 +246,7 @@ static double tolerance(const scene *s)
 {
     if (s->set.compute == KVANT_COMPUTE_F32)
         return 1e-6;
-    return kvant_format_best(s->a.k.fmt)->score_q8 || kvant_format_best(s->a.v.fmt)->score_q8 ? 2e-4 : 1e-5;
+    return kvant_format_best(s->a.k.fmt)->prep_q8 || kvant_format_best(s->a.v.fmt)->prep_q8 ? 2e-4 : 1e-5;
 }
 
 /* Every usable variant against the reference, for 1, 2 and 7 parts and with real threads. */

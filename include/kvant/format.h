@@ -71,9 +71,10 @@ typedef struct kvant_format_kernels {
     /* acc f32[sdim] -> out f32[d] */
     void (*finish_out)(const void *param, const float *acc, float *out, int d);
 
-    /* The integer path: OPTIONAL, NULL where absent, all three or none; never in the reference.  For decode in the
-     * default compute mode; not for --compute f32.  A row's result depends on nothing but its own inputs, but the bits
-     * differ from score and axpy: choose by the kind of a row (prompt or decode), never by the size of a batch. */
+    /* The integer path: OPTIONAL, NULL where absent, all three or none (of page scope: prep_q8, score_page_q8 and
+     * axpy_page_q8); never in the reference.  For decode in the default compute mode; not for --compute f32.  A row's
+     * result depends on nothing but its own inputs, but the bits differ from score and axpy: choose by the kind of a
+     * row (prompt or decode), never by the size of a batch. */
     /* qp f32[sdim] (from prep_q) -> q8, kvant_format_q8_bytes bytes, 32-byte aligned: a query in 8 or 16 bits */
     void (*prep_q8)(const void *param, const float *qp, void *q8, int d);
     /* as score, with prepared queries `ldq8` BYTES (a multiple of 32) apart */
@@ -97,6 +98,11 @@ typedef struct kvant_format_kernels {
                        float *s, size_t lds, int d);
     void (*axpy_page)(const void *param, const float *w, size_t ldw, int r, const uint8_t *page, int first, int n,
                       float *acc, size_t lda, int d);
+    /* the integer path of a page, OPTIONAL: score_q8 and axpy_q8 (their rules), for rows first .. first + n - 1 */
+    void (*score_page_q8)(const void *param, const void *q8, size_t ldq8, int r, const uint8_t *page, int first, int n,
+                          float *s, size_t lds, int d);
+    void (*axpy_page_q8)(const void *param, const float *w, size_t ldw, int r, const uint8_t *page, int first, int n,
+                         float *acc, size_t lda, int d);
 } kvant_format_kernels;
 
 struct kvant_format {

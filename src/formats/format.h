@@ -109,7 +109,7 @@ void format_ref_axpy_page(format_decode_page_fn decode, const void *param, const
         .name = #f, .aliases = (alias_list), .group = (group_n), .group_bytes = (group_b),         \
         .group_sdim = (group_s), .flags = (flag_bits),                                             \
         .ref = { f##_encode_ref, f##_decode_acc_ref, f##_prep_q_ref, f##_score_ref, f##_axpy_ref,  \
-                 f##_finish_out_ref, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL },                  \
+                 f##_finish_out_ref, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL },      \
     }
 
 #endif

@@ -76,6 +76,10 @@ static void inherit(kvant_format_kernels *k, const kvant_format_kernels *above)
         k->score_page = above->score_page;
     if (above->axpy_page)
         k->axpy_page = above->axpy_page;
+    if (above->score_page_q8)
+        k->score_page_q8 = above->score_page_q8;
+    if (above->axpy_page_q8)
+        k->axpy_page_q8 = above->axpy_page_q8;
     if (above->encode) /* the two agree to the bit: rows never come from another rung than encode */
         k->encode_rows = above->encode_rows;
 }
@@ -175,10 +179,13 @@ int kvant_format_sdim(const kvant_format *f, int d)
     return kvant_format_padded(f, d) / f->group * f->group_sdim;
 }
 
-/* A head of at most 192 bytes, then at most 2 bytes per value. */
+/* A head of at most 192 bytes, then at most 2 bytes per value; then, for what the mean of a page is multiplied with,
+ * the query as it came. */
 size_t kvant_format_q8_bytes(const kvant_format *f, int d)
 {
-    return 192 + (size_t)((kvant_format_sdim(f, d) + 31) / 32) * 64;
+    const size_t blocks = (size_t)((kvant_format_sdim(f, d) + 31) / 32);
+
+    return 192 + blocks * (f->flags & KVANT_FORMAT_PAGE ? 64 + 128 : 64);
 }
 
 /* A head size is whole groups, or 64 in a 128-group, whose padding is counted in bits per value. */

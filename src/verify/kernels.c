@@ -297,6 +297,14 @@ static void run_sizes(kcase *c, const verify_kernel_filter *filter)
     }
 }
 
+static int half_a_path(const kvant_format_kernels *k)
+{
+    const int score = k->encode_page ? k->score_page_q8 != NULL : k->score_q8 != NULL;
+    const int axpy = k->encode_page ? k->axpy_page_q8 != NULL : k->axpy_q8 != NULL;
+
+    return (k->prep_q8 != NULL) != score || (k->prep_q8 != NULL) != axpy;
+}
+
 int verify_kernels(const kvant_format *f, int i, const verify_kernel_filter *filter, verify_kernel *out,
                    verify_report *texts, kvant_diag *diag)
 {
@@ -313,7 +321,7 @@ int verify_kernels(const kvant_format *f, int i, const verify_kernel_filter *fil
     c.f32 = f32_of(c.variant);
     c.param = param_of(f);
     c.op = VERIFY_SCORE_Q8;
-    if (!c.k->prep_q8 != !c.k->score_q8 || !c.k->prep_q8 != !c.k->axpy_q8) {
+    if (half_a_path(c.k)) {
         fail(&c, "half an integer path");
         out->op[c.op].failed++;
     }

@@ -14,6 +14,7 @@
  *   score_q8      QDOT   mean squared error: 2.5 % of the format's own (7-bit centroids) and 6e-5 (an 8-bit query) of
  *                        |q|^2|k|^2/sdim, three times that over less than 120 samples
  *   axpy_q8       QDOT   1.5 % of the format's own error of sum (w v)^2, three times that over few samples
+ *                        (score_q8 of page scope: of |k|^2 plus the page's mean energy)
  * The bit rule, per variant: a result does not depend on r, n, or on how rows are split over calls; score and axpy
  * equal the f32 kernels of the same variant on decoded rows.  Everything: the same bits twice, inputs and gaps
  * untouched, rows at odd addresses, NaN (0xFF) around all buffers (no guard under AddressSanitizer, which sees

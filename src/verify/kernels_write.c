@@ -1,6 +1,7 @@
 /* kernels_write.c: the cases of encode, both encoders, and of the integer path (prep_q8, score_q8, axpy_q8).
  * Bounds: kernels.h. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "verify/kernels_case.h"
 #include "verify/vcase.h"
@@ -104,14 +105,39 @@ void kcase_encode(kcase *c)
 
 /* ---- the integer path ---- */
 
+/* The error of a page of Gaussian rows, and the rows' energy. */
+static void page_error(const kcase *c, double *num, double *den)
+{
+    uint8_t *page = malloc(KVANT_PAGE * c->row_bytes);
+    float *x = malloc((size_t)(2 * KVANT_PAGE * c->d) * sizeof *x), *y = x ? x + KVANT_PAGE * c->d : NULL;
+
+    if (page && x) {
+        vcase_fill(x, (size_t)(KVANT_PAGE * c->d), 60);
+        kvant_format_best(c->f)->encode_page(c->param, x, (size_t)c->d, page, c->d, KVANT_ENCODER_UPSTREAM);
+        kcase_run_decode(c, &c->f->ref, page, 0, KVANT_PAGE, y);
+        for (int i = 0; i < KVANT_PAGE; i++) {
+            float real[KVANT_MAX_HEAD_DIM];
+            c->f->ref.finish_out(c->param, y + i * c->d, real, c->d);
+            for (int j = 0; j < c->d; j++)
+                real[j] -= x[i * c->d + j];
+            *num += energy_of(real, c->d);
+            *den += energy_of(x + i * c->d, c->d);
+        }
+    }
+    free(page);
+    free(x);
+}
+
 /* The format's own squared error on Gaussian rows, relative: what the integer path is measured against. */
 static double own_error(const kcase *c)
 {
     uint8_t row[KCASE_MAX_ROW];
     float x[KVANT_MAX_HEAD_DIM];
-    double num = 0, den = 0;
+    double num = 0, den = 1e-30;
 
-    for (int i = 0; i < 16; i++) {
+    if (c->k->encode_page)
+        page_error(c, &num, &den);
+    for (int i = 0; i < 16 && !c->k->encode_page; i++) {
         vcase_fill(x, (size_t)c->d, 60u + (unsigned)i);
         kvant_format_best(c->f)->encode(c->param, x, row, c->d, KVANT_ENCODER_UPSTREAM);
         num += kcase_row_error(c, row, x);
@@ -125,9 +151,36 @@ static int few(const kcase *c)
     return c->n * c->r < 120 ? 3 : 1;
 }
 
+/* page: the mean energy of a page's rows; their mean, of at most so much, is taken from a row before it is rounded */
 typedef struct q8_sum {
-    double err, scale;
+    double err, scale, page;
 } q8_sum;
+
+static void run_score_q8(const kcase *c, const uint8_t *q8, size_t ldq8, int r, const uint8_t *rows, int first, int n,
+                         float *s, size_t lds)
+{
+    if (c->k->encode_page)
+        c->k->score_page_q8(c->param, q8, ldq8, r, rows, first, n, s, lds, c->d);
+    else
+        c->k->score_q8(c->param, q8, ldq8, r, rows + (size_t)first * c->stride, c->stride, n, s, lds, c->d);
+}
+
+static void run_axpy_q8(const kcase *c, const float *w, size_t ldw, int r, const uint8_t *rows, float *acc, size_t lda)
+{
+    if (c->k->encode_page)
+        c->k->axpy_page_q8(c->param, w, ldw, r, rows, 0, c->n, acc, lda, c->d);
+    else
+        c->k->axpy_q8(c->param, w, ldw, r, rows, c->stride, c->n, acc, lda, c->d);
+}
+
+static double mean_energy(const kcase *c, const float *decoded)
+{
+    double sum = 0;
+
+    for (int i = 0; c->k->encode_page && i < c->n; i++)
+        sum += energy_of(decoded + (size_t)(i * c->sdim), c->sdim) / c->n;
+    return sum;
+}
 
 /* One score's squared error relative to |q|^2|k|^2/sdim; a zero row must score 0. */
 static void score_q8_error(const kcase *c, const float *q, const float *key, double got, q8_sum *s)
@@ -136,7 +189,7 @@ static void score_q8_error(const kcase *c, const float *q, const float *key, dou
 
     for (int e = 0; e < c->sdim; e++)
         sum += (double)q[e] * (double)key[e];
-    const double kk = energy_of(key, c->sdim), qq = energy_of(q, c->sdim);
+    const double kk = energy_of(key, c->sdim) + s->page, qq = energy_of(q, c->sdim);
     if (kk > 0) {
         s->err += (got - sum) * (got - sum) / (qq * kk / c->sdim);
         s->scale += 1;
@@ -153,7 +206,7 @@ void kcase_score_q8(kcase *c)
     float *s = kcase_take(c, s_bytes, 4), *again = kcase_take(c, s_bytes, 0);
     float *decoded = kcase_take(c, (size_t)c->n * wide * sizeof(float), 0);
     float *q = kcase_take(c, (size_t)c->r * wide * sizeof(float), 0);
-    q8_sum sum = { 0, 0 };
+    q8_sum sum = { 0, 0, 0 };
     int bits = 1;
 
     if (!kcase_ready(c))
@@ -163,16 +216,16 @@ void kcase_score_q8(kcase *c)
         vcase_fill(q + (size_t)j * wide, wide, 500u + (unsigned)j);
         c->k->prep_q8(c->param, q + (size_t)j * wide, q8 + (size_t)j * ldq8, c->d);
     }
-    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
-    c->k->score_q8(c->param, q8, ldq8, c->r, rows, c->stride, c->n, s, lds, c->d);
-    c->k->score_q8(c->param, q8, ldq8, c->r, rows, c->stride, c->n, again, lds, c->d);
+    kcase_run_decode(c, &c->f->ref, rows, 0, c->n, decoded);
+    sum.page = mean_energy(c, decoded);
+    run_score_q8(c, q8, ldq8, c->r, rows, 0, c->n, s, lds);
+    run_score_q8(c, q8, ldq8, c->r, rows, 0, c->n, again, lds);
     kcase_want(c, kcase_same(s, again, s_bytes), "not the same twice, or wrote between rows");
     for (int j = 0; j < c->r; j++)
         for (int i = 0; i < c->n; i++) {
             const float *got = &s[(size_t)j * lds + (size_t)i];
             float one;
-            c->k->score_q8(c->param, q8 + (size_t)j * ldq8, ldq8, 1, rows + (size_t)i * c->stride, c->stride, 1, &one,
-                           1, c->d);
+            run_score_q8(c, q8 + (size_t)j * ldq8, ldq8, 1, rows, i, 1, &one, 1);
             bits &= kcase_same(&one, got, sizeof one);
             score_q8_error(c, q + (size_t)j * wide, decoded + (size_t)i * wide, (double)*got, &sum);
         }
@@ -203,7 +256,7 @@ void kcase_axpy_q8(kcase *c)
     uint8_t *rows = kcase_rows(c, c->n);
     float *w = kcase_take(c, w_bytes, 4), *acc = kcase_take(c, a_bytes, 4), *start = kcase_take(c, a_bytes, 0);
     float *again = kcase_take(c, a_bytes, 0), *decoded = kcase_take(c, (size_t)(c->n * c->sdim) * sizeof(float), 0);
-    q8_sum sum = { 0, 0 };
+    q8_sum sum = { 0, 0, 0 };
 
     if (!kcase_ready(c))
         return;
@@ -215,12 +268,12 @@ void kcase_axpy_q8(kcase *c)
     }
     memcpy(start, acc, a_bytes);
     memcpy(again, acc, a_bytes);
-    c->f->ref.decode_acc(c->param, rows, c->stride, c->n, decoded, c->d);
-    c->k->axpy_q8(c->param, w, ldw, c->r, rows, c->stride, c->n, acc, lda, c->d);
+    kcase_run_decode(c, &c->f->ref, rows, 0, c->n, decoded);
+    run_axpy_q8(c, w, ldw, c->r, rows, acc, lda);
     for (int j = 0; j < c->r; j++) {
         const float *wj = w + (size_t)j * ldw;
         float *to = again + (size_t)j * lda;
-        c->k->axpy_q8(c->param, wj, ldw, 1, rows, c->stride, c->n, to, lda, c->d);
+        run_axpy_q8(c, wj, ldw, 1, rows, to, lda);
         axpy_q8_error(c, wj, decoded, start + (size_t)j * lda, acc + (size_t)j * lda, &sum);
     }
     kcase_note(c, sum.err, (0.015 * own_error(c) + 1e-7) * sum.scale * few(c) + 1e-12 * c->sdim * c->r,

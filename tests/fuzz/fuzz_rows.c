@@ -103,6 +103,19 @@ static void read_rows(const kvant_format *f, const uint8_t *rows, size_t stride,
     free(x);
 }
 
+static void read_page_q8(const kvant_format *f, const kvant_format_kernels *k, const float *qp, const uint8_t *page,
+                         int first, int n, float *s, float *acc, int d)
+{
+    const size_t ldq8 = kvant_format_q8_bytes(f, d);
+    uint8_t *block = malloc(QUERIES * ldq8 + 32), *q8 = block + (-(uintptr_t)block & 31);
+
+    for (int j = 0; j < QUERIES; j++)
+        k->prep_q8(NULL, qp + (size_t)(j * d), q8 + (size_t)j * ldq8, d);
+    k->score_page_q8(NULL, q8, ldq8, QUERIES, page, first, n, s, (size_t)n, d);
+    k->axpy_page_q8(NULL, s, (size_t)n, QUERIES, page, first, n, acc, (size_t)d, d);
+    free(block);
+}
+
 /* The bytes as a page, repeated to its length; rows of it, through every variant. */
 static void read_page(const kvant_format *f, const uint8_t *data, size_t size, int first, int n, int d)
 {
@@ -124,6 +137,8 @@ static void read_page(const kvant_format *f, const uint8_t *data, size_t size, i
         promise(same(got, want, (size_t)n * sdim), f->name, name);
         k->score_page(NULL, q, sdim, QUERIES, page, first, n, s, (size_t)n, d);
         k->axpy_page(NULL, s, (size_t)n, QUERIES, page, first, n, acc, sdim, d);
+        if (k->prep_q8)
+            read_page_q8(f, k, q, page, first, n, s, acc, d);
         sink = acc[0];
     }
     free(page);

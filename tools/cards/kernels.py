@@ -44,7 +44,7 @@ def tie_lower_limits(levels):
 def vector_class(card):
     """The header of src/formats/simd that holds the card's class, the order of its codes there, and its instruction sets."""
     if card.page:
-        return "pages", "windows", FLOAT
+        return "pages", "windows", WHOLE
     if card.float:
         return ("float8", "bytes", FLOAT) if card.float == "e4m3" else ("wide", card.float, FLOAT)
     if card.signs:
@@ -97,8 +97,10 @@ def step_macros(bits, step):
 def level_macros(card):
     levels = card.levels.values
     text = define("LEVELS", [card.levels.macro]) + f"#define CARD_N {len(levels)}\n"
-    if card.page:
-        return text
+    if card.page:                                           # two overlapping states make 9 + k bits of the stream
+        (step8, u8), k = byte_levels(card, 8), card.codes.step
+        pairs = [u8[w & 511] | u8[w >> k] << 8 for w in range(512 << k)]
+        return text + step_macros(8, step8) + define("BYTES8", u8) + define("PAIRS8", pairs)
     if len(levels) > 16:                                    # of a trellis: two overlapping states make 12 bits of the stream
         step, u = byte_levels(card, 7)
         step8, u8 = byte_levels(card, 8)
@@ -162,8 +164,15 @@ def headers_of(card, kind, isa):
     """The headers of a source, in their order."""
     family = "neon" if isa in ARM else isa
     if kind == "pages":
-        space = [] if isa == "avx512" else ["encoders/space_r128.h"]
-        return ["ptcq/pages_neon.h" if isa in ARM else "ptcq/pages_x86.h", *space, "ptcq/kernels_pages.h"]
+        if isa == "avx512vnni":
+            return ["simd/simd_avx512.h", "ptcq/page_states_avx512vnni.h", "simd/simd_int_avx512vnni.h", "ptcq/page_int.h",
+                    "ptcq/kernels_pages_q8.h"]
+        path = ["ptcq/page_pairs.h", f"simd/simd_int_{family}.h", "ptcq/page_int.h"]
+        if isa == "dotprod":
+            return path + ["ptcq/kernels_pages_q8.h"]
+        space = ["encoders/space_r128.h"]
+        return ["ptcq/pages_neon.h" if isa in ARM else "ptcq/pages_x86.h"] + (["ptcq/kernels_pages.h"] if isa == "avx512" else
+                                                                                space + path + ["ptcq/kernels_pages.h"])
     if kind in ("wide", "float8"):
         return [f"classes/{kind}.h"]
     if kind == "sketch":

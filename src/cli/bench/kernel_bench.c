@@ -113,6 +113,10 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
             k->score_q8(c->param, b->q8, b->q8_bytes, c->r, rows, b->row_bytes, PAGE, b->s, PAGE, c->d);
             break;
         }
+        if (k->score_page_q8) {
+            k->score_page_q8(c->param, b->q8, b->q8_bytes, c->r, rows, 0, PAGE, b->s, PAGE, c->d);
+            break;
+        }
         /* fall through */
     case KERNEL_BENCH_SCORE:
         if (k->score_page) {
@@ -124,6 +128,10 @@ static void run_page(const kernel_bench_case *c, const bench_data *b, int page)
     case KERNEL_BENCH_AXPY_Q8:
         if (k->axpy_q8) {
             k->axpy_q8(c->param, b->q, PAGE, c->r, rows, b->row_bytes, PAGE, b->acc, (size_t)b->sdim, c->d);
+            break;
+        }
+        if (k->axpy_page_q8) {
+            k->axpy_page_q8(c->param, b->q, PAGE, c->r, rows, 0, PAGE, b->acc, (size_t)b->sdim, c->d);
             break;
         }
         /* fall through */

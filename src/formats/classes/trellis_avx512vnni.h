@@ -1,9 +1,6 @@
-/* trellis_avx512vnni.h: codes that are windows of a stream in the integer path.  The codebook in 8 bits is eight
- * registers: vpermb reads 64 entries, the three upper bits of a state choose among them.  64 states cost 16
- * instructions; gathers take three times as long. */
+/* trellis_avx512vnni.h: codes that are windows of a stream in the integer path. */
 #include "formats/simd/simd_card.h"
-
-static const uint8_t card_bytes8[CARD_N] = { CARD_BYTES8 };
+#include "formats/simd/simd_states_avx512vnni.h"
 
 /* 16 bytes that hold the 13 of block b; those of the last block of a group begin 2 bytes early, so that nothing
  * behind the row is read. */
@@ -17,25 +14,11 @@ static inline const uint8_t *trellis_codes(const uint8_t *row, int b)
     return card_codes(row, b) - trellis_early(b);
 }
 
-/* low: bits 0-7 of 64 states, bit8: the others.  vpermb reads 64 entries by bits 0-5; bit 6 masks the second of a
- * pair. */
-static inline __m512i trellis_lookup(__m512i low, __mmask64 bit8)
-{
-    const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(low, low)), bit7 = _mm512_movepi8_mask(low);
-#define TRELLIS_TABLE(i) _mm512_loadu_si512(card_bytes8 + 64 * (i))
-#define TRELLIS_QUARTER(i)                                                                                      \
-    _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(low, TRELLIS_TABLE(2 * (i))), bit6, low,               \
-                                 TRELLIS_TABLE(2 * (i) + 1))
-    __m512i a = _mm512_mask_blend_epi8(bit7, TRELLIS_QUARTER(0), TRELLIS_QUARTER(1));
-    __m512i b = _mm512_mask_blend_epi8(bit7, TRELLIS_QUARTER(2), TRELLIS_QUARTER(3));
-    return _mm512_mask_blend_epi8(bit8, a, b);
-}
-
 /* States `first`/3 .. + 3 of the windows of x: 8 states begin in 24 bits, the last ends at bit 29. */
 static inline __m512i trellis_values(__m512i x, int first)
 {
     const __m512i bit8 = _mm512_add_epi8(_mm512_set1_epi64(0x2926232009060300), _mm512_set1_epi8((char)(first + 8)));
-    return trellis_lookup(keys_bits3(x, first), _mm512_bitshuffle_epi64_mask(x, bit8));
+    return states_lookup(keys_bits3(x, first), _mm512_bitshuffle_epi64_mask(x, bit8));
 }
 
 static inline void trellis_keys(const uint8_t *row, size_t stride, int b, __m512i *x)

@@ -41,11 +41,14 @@ static void pages_axpy(const void *param, const float *w, size_t ldw, int r, con
     PAGES_CALL(blocks_axpy(param, w, ldw, r, rows, sizeof *at, n, acc, lda, d))
 }
 
+#ifndef PAGE_Q8_KERNELS
+#define PAGE_Q8_KERNELS                    /* the integer path is that of the rung below */
+#endif
 #ifndef SPACE_KERNELS
 #define SPACE_KERNELS                      /* the queries' rotation is that of the rung below */
 #endif
 
 const kvant_format_kernels SIMD_KERNELS(CARD_NAME) = {
     SPACE_KERNELS .encode_page = pages_encode, .decode_page = pages_decode, .score_page = pages_score,
-    .axpy_page = pages_axpy,
+    .axpy_page = pages_axpy, PAGE_Q8_KERNELS
 };

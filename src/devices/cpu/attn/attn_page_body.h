@@ -4,8 +4,8 @@
  * which gives the same bits (contract of kvant_format_kernels).  On the page of the query itself, and on one that the
  * window cuts, each token is handled alone with its own keys: no mask, and keys that it does not see cannot touch it
  * even when they are NaN.
- * The format's integer path (score_q8, axpy_q8) serves the rows of decode sequences in compute mode auto, always and
- * only those: which path a row takes depends on its kind, never on its neighbours. */
+ * The format's integer path (score_q8, axpy_q8, or those of a page) serves the rows of decode sequences in compute mode
+ * auto, always and only those: which path a row takes depends on its kind, never on its neighbours. */
 #include <string.h>
 #include "ops/op_util.h"
 
@@ -68,7 +68,7 @@ static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_ker
     const int plain = k->score_page != NULL ? k->score_page == side->fmt->ref.score_page
                                             : k->score == side->fmt->ref.score || k->axpy == side->fmt->ref.axpy;
 
-    const int q8 = compute == KVANT_COMPUTE_AUTO && k->score_q8 != NULL;
+    const int q8 = compute == KVANT_COMPUTE_AUTO && k->prep_q8 != NULL;
 
     return (reader){ side,
                      k,
@@ -244,7 +244,10 @@ static void score_rows(const source *src, int row, int rows, int from, int n, co
     const int ld = src->exact ? b->ld_raw : b->ld_q;
     float *s = b->s + (size_t)row * KVANT_PAGE;
 
-    if (src->q8)
+    if (src->q8 && src->paged)
+        src->k->score_page_q8(src->param, b->q8 + (size_t)row * src->q8, src->q8, rows, src->rows, from, n, s,
+                              KVANT_PAGE, src->d);
+    else if (src->q8)
         src->k->score_q8(src->param, b->q8 + (size_t)row * src->q8, src->q8, rows, rows_from(src, from),
                          src->stride, n, s, KVANT_PAGE, src->d);
     else if (src->paged)
@@ -260,7 +263,9 @@ static void axpy_rows(const source *src, int row, int rows, int from, int n, con
     const int ld = src->exact ? b->ld_tail : b->ld_enc;
     const float *weights = b->s + (size_t)row * KVANT_PAGE;
 
-    if (src->q8)
+    if (src->q8 && src->paged)
+        src->k->axpy_page_q8(src->param, weights, KVANT_PAGE, rows, src->rows, from, n, acc, (size_t)ld, src->d);
+    else if (src->q8)
         src->k->axpy_q8(src->param, weights, KVANT_PAGE, rows, rows_from(src, from), src->stride, n, acc, (size_t)ld,
                         src->d);
     else if (src->paged)
