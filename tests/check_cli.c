@@ -533,9 +533,94 @@ static const char *text_file(void)
     return write_file("eval.txt", text, sizeof text - 1);
 }
 
+/* The f32 rows of a file of --save-logits as llama.cpp stores them: 16 bits between the least log p >= -16 and 0. */
+static const char *as_llama(const char *path, int n_ctx, int n_vocab)
+{
+    static char to[1200];
+    const int rows = n_ctx - 1 - n_ctx / 2, head = 24 + 64 + 192;
+    FILE *in = fopen(path, "rb"), *f = fopen((snprintf(to, sizeof to, "%s.llama", path), to), "wb");
+    int32_t shape[3] = { n_ctx, n_vocab, 1 };
+    float *x = malloc((size_t)n_vocab * sizeof *x);
+    uint16_t *q = calloc((size_t)n_vocab + 1, sizeof *q);
+
+    fwrite("_logits_", 1, 8, f);
+    fwrite(shape, sizeof shape, 1, f);
+    fseek(in, head, SEEK_SET);
+    for (int i = 0, id; i < n_ctx && fread(&id, 4, 1, in) == 1; i++)
+        fwrite(&id, 4, 1, f);
+    for (int r = 0; r < rows && fread(x, sizeof *x, (size_t)n_vocab, in) == (size_t)n_vocab; r++) {
+        double sum = 0, most = -INFINITY;
+        for (int i = 0; i < n_vocab; i++) {
+            sum += exp((double)x[i]);
+            most = x[i] > most ? (double)x[i] : most;
+        }
+        const double lse = log(sum), top = most - lse, low = top - 16;
+        const float scale[2] = { (float)((top - low) / 65535), (float)low };
+        for (int i = 0; i < n_vocab; i++) {
+            const double v = (double)x[i] - lse;
+            q[i] = (uint16_t)(v > low ? lrint((v - low) / (double)scale[0]) : 0);
+        }
+        fwrite(scale, sizeof scale, 1, f);
+        fwrite(q, sizeof *q, (size_t)((n_vocab + 1) / 2 * 2), f);
+    }
+    fclose(in);
+    fclose(f);
+    free(x);
+    free(q);
+    return to;
+}
+
+/* A base that was saved gives the divergence of the computed one; a file of something else is refused by name. */
+static void test_logits(void)
+{
+    char text[200], path[220], *damaged = NULL;
+    size_t n = 0;
+
+#define KL(...) "eval", "kl", "-f", text, "-c", "64", "--chunks", "1", "--pairs", "q4_0", "--kv-tail", "0", __VA_ARGS__
+#define KL_DAMAGED KL("-m", DENSE, "--base-logits", write_file("damaged.logits", damaged, n))
+    snprintf(text, sizeof text, "%s", text_file());
+    snprintf(path, sizeof path, "%s.logits", text);
+    EXPECT_JSON(KL("-m", DENSE, "--save-logits", path, "--json"));
+    const double mean = json_num(out, "results.0.mean"), max = json_num(out, "results.0.max");
+    CHECK(mean > 0, "%s", out);
+    EXPECT_JSON(KL("-m", DENSE, "--base-logits", path, "--json"));
+    CHECK(json_num(out, "results.0.mean") == mean && json_num(out, "results.0.max") == max, "saved: %.17g: %s", mean,
+          out);
+    CHECK(strstr(out, "\"base_logits\":\"") && strstr(out, "f16/f16 on the prefill path"), "what it is: %s", out);
+    EXPECT(2, "chunks of 64 tokens", KL("-m", DENSE, "--chunks", "2", "--base-logits", path));
+    EXPECT(2, "--base-compute: found beside --base-logits",
+           KL("-m", DENSE, "--base-logits", path, "--base-compute", "f32"));
+    EXPECT(2, "it is of another text", KL("-m", HYBRID, "--base-logits", path));
+
+    FILE *f = fopen(path, "rb");
+    damaged = malloc(1 << 24);
+    n = fread(damaged, 1, 1 << 24, f);
+    fclose(f);
+    uint32_t n_vocab;
+    memcpy(&n_vocab, damaged + 16, sizeof n_vocab);
+    EXPECT_JSON(KL("-m", DENSE, "--base-logits", as_llama(path, 64, (int)n_vocab), "--json"));
+    CHECK_CLOSE(json_num(out, "results.0.mean"), mean, 0.02 * mean + 1e-6, "llama.cpp's 16 bits");
+    n -= 5;
+    EXPECT(3, "bytes found, wanted", KL_DAMAGED);
+    n += 5;
+    damaged[24] ^= 1;
+    EXPECT(2, "SHA-256 of the vocabulary", KL_DAMAGED);
+    damaged[24] ^= 1;
+    damaged[24 + 64 + 192 + 40] ^= 1;
+    EXPECT(2, "token 10 is", KL_DAMAGED);
+    damaged[0] = 'x';
+    EXPECT(3, "found neither", KL_DAMAGED);
+    free(damaged);
+#undef KL_DAMAGED
+#undef KL
+}
+
 static void test_eval(void)
 {
-    const char *text = text_file();
+    const char *text;
+
+    test_logits();
+    text = text_file();
 
     EXPECT_JSON("eval", "ppl", "-m", HYBRID, "-f", text, "-c", "128", "--chunks", "2", "--path", "both", "--json");
     CHECK(json_num(out, "results.0.ppl") > 1 && json_num(out, "results.1.rows") == 2 * 63, "ppl: %s", out);

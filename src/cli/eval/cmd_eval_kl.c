@@ -2,7 +2,8 @@
  *
  * Per row, with p of the base, q of the tested cache and y the true next token:
  *   kld  = sum_i p_i (log p_i - log q_i)     over the whole vocabulary (llama.cpp leaves out p_i <= e^-16, because it
- *                                            stores its base in 16 bits; here the base is exact)
+ *                                            stores its base in 16 bits; here the base is exact, but for a file of
+ *                                            llama.cpp's: eval_logits.h)
  *   same = argmax p == argmax q,  dp = q_y - p_y,  nll_p, nll_q
  * Equal logits give exactly 0. */
 #include <math.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/eval/eval.h"
+#include "cli/eval/eval_logits.h"
 #include "cli/table.h"
 #include "cli/term.h"
 
@@ -19,6 +20,7 @@ typedef struct kl_run {
     kvant_model *m, *base_model; /* base_model: NULL: m */
     eval_text t;
     eval_store base;             /* logits of the base */
+    char base_file[EVAL_LOGITS_NAME]; /* from a file: what it says of itself; else "" */
     double *base_lse, *base_nll; /* per row */
     float *row;                  /* one row of the base */
     double *kld, *nll, *dp, *same, *sorted;
@@ -45,7 +47,8 @@ static int base_row(void *user, int64_t row, const float *logits, kvant_diag *di
     kl_run *r = user;
 
     r->base_lse[row] = eval_logsumexp(logits, r->t.n_vocab);
-    r->base_nll[row] = r->base_lse[row] - (double)logits[eval_target(&r->t, row)];
+    const float y = logits[eval_target(&r->t, row)];
+    r->base_nll[row] = y == -INFINITY ? 16 : r->base_lse[row] - (double)y; /* left out by llama.cpp: e^-16 or less */
     if (!isfinite(r->base_nll[row]))
         return kvant_fail(diag, KVANT_ENUMERIC, "base, row %lld: the logits are not finite", (long long)row);
     return eval_store_put(&r->base, row, logits, diag);
@@ -60,7 +63,8 @@ static int test_row(void *user, int64_t row, const float *q, kvant_diag *diag)
 
     KVANT_TRY(eval_store_get(&r->base, row, r->row, diag));
     for (int i = 0; i < n; i++)
-        kld += (double)expf((float)((double)p[i] - lp)) * (((double)p[i] - lp) - ((double)q[i] - lq));
+        if (p[i] > -INFINITY)    /* llama.cpp's files leave out p <= e^-16; a NaN fails below */
+            kld += (double)expf((float)((double)p[i] - lp)) * (((double)p[i] - lp) - ((double)q[i] - lq));
     r->kld[row] = kld;
     r->nll[row] = lq - (double)q[y];
     r->dp[row] = exp(-r->nll[row]) - exp(-r->base_nll[row]);
@@ -256,10 +260,42 @@ static int open_base(kl_run *r, kvant_diag *diag)
                              opt_str(r->o, OPT_KL_BASE_MODEL), vocab, r->t.n_vocab);
 }
 
+/* A file says what its base is: options that would say it again are refused. */
+static int load_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
+{
+    static const int others[] = { OPT_KL_BASE_MODEL, OPT_KL_BASE_COMPUTE, OPT_KL_BASE, OPT_KL_BASE_PATH,
+                                  OPT_SAVE_LOGITS };
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (opt_given(r->o, others[i]))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found beside --base-logits, wanted one of the two",
+                              opt_origin(r->o, others[i]));
+    *stored = (eval_stored){ .type_k = "file", .type_v = "file" };
+    return eval_logits_load(opt_str(r->o, OPT_BASE_LOGITS), &r->t, base_row, r, r->base_file, diag);
+}
+
+static const char *base_compute(const kl_run *r)
+{
+    return opt_str(r->o, opt_is(r->o, OPT_KL_BASE_COMPUTE, "tested") ? OPT_COMPUTE : OPT_KL_BASE_COMPUTE);
+}
+
+static int save_base(const kl_run *r, const eval_stored *stored, kvant_diag *diag)
+{
+    char what[EVAL_LOGITS_NAME];
+
+    snprintf(what, sizeof what, "%.80s, %s/%s on the %s path, compute %s",
+             kvant_model_get_info(r->base_model ? r->base_model : r->m)->desc, stored->type_k, stored->type_v,
+             opt_str(r->o, OPT_KL_BASE_PATH), base_compute(r));
+    return eval_logits_save(opt_str(r->o, OPT_SAVE_LOGITS), &r->t, &r->base, what, diag);
+}
+
 static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
 {
     kvant_engine_params p;
     int path = opt_is(r->o, OPT_KL_BASE_PATH, "decode") ? PATH_DECODE : PATH_PREFILL;
+
+    if (opt_given(r->o, OPT_BASE_LOGITS))
+        return load_base(r, stored, diag);
 
     params_from_opts(r->o, &p);
     p.type_layers = NULL; /* the base is the same format in every layer, */
@@ -267,12 +303,20 @@ static int run_base(kl_run *r, eval_stored *stored, kvant_diag *diag)
     p.type_k = p.type_v = kvant_format_find(opt_str(r->o, OPT_KL_BASE))->name;
     if (!opt_is(r->o, OPT_KL_BASE_COMPUTE, "tested"))
         p.compute = opt_is(r->o, OPT_KL_BASE_COMPUTE, "f32") ? KVANT_COMPUTE_F32 : KVANT_COMPUTE_AUTO;
-    return eval_run(r->base_model ? r->base_model : r->m, &r->t, &p, path, "base", base_row, r, stored, diag);
+    KVANT_TRY(
+        eval_run(r->base_model ? r->base_model : r->m, &r->t, &p, path, "base", base_row, r, stored, diag));
+    return opt_given(r->o, OPT_SAVE_LOGITS) ? save_base(r, stored, diag) : KVANT_OK;
 }
 
-static const char *base_compute(const kl_run *r)
+/* The base in words: a file's own, else model where it is another one, cache, path and compute mode. */
+static void base_title(const kl_run *r, const eval_stored *base, char *out, size_t cap)
 {
-    return opt_str(r->o, opt_is(r->o, OPT_KL_BASE_COMPUTE, "tested") ? OPT_COMPUTE : OPT_KL_BASE_COMPUTE);
+    if (r->base_file[0])
+        snprintf(out, cap, "%s (file)", r->base_file);
+    else
+        snprintf(out, cap, "%s%s%s/%s on the %s path, compute %s",
+                 r->base_model ? kvant_model_get_info(r->base_model)->desc : "", r->base_model ? ", " : "",
+                 base->type_k, base->type_v, opt_str(r->o, OPT_KL_BASE_PATH), base_compute(r));
 }
 
 static void head(kl_run *r, const eval_stored *base)
@@ -281,11 +325,11 @@ static void head(kl_run *r, const eval_stored *base)
     eval_mean nll = eval_mean_of(r->base_nll, rows);
 
     if (!r->json) {
-        printf("%s: %d chunks of %d tokens, %lld rows; base %s%s%s/%s on the %s path, compute %s, PPL %.4f \xC2\xB1 %.4f%s"
-               "\n\n",
-               kvant_model_get_info(r->m)->desc, r->t.n_chunk, r->t.n_ctx, (long long)rows,
-               r->base_model ? kvant_model_get_info(r->base_model)->desc : "", r->base_model ? ", " : "", base->type_k,
-               base->type_v, opt_str(r->o, OPT_KL_BASE_PATH), base_compute(r), exp(nll.mean), exp(nll.mean) * nll.err,
+        char title[512];
+        base_title(r, base, title, sizeof title);
+        printf("%s: %d chunks of %d tokens, %lld rows; base %s, PPL %.4f \xC2\xB1 %.4f%s\n\n",
+               kvant_model_get_info(r->m)->desc, r->t.n_chunk, r->t.n_ctx, (long long)rows, title, exp(nll.mean),
+               exp(nll.mean) * nll.err,
                opt_is(r->o, OPT_STATE_TYPE, "bf16") ? "; tested with bf16 recurrent states, base f32" : "");
         return;
     }
@@ -295,11 +339,16 @@ static void head(kl_run *r, const eval_stored *base)
     jsonw_kint(&r->w, "chunks", r->t.n_chunk);
     jsonw_kint(&r->w, "rows", rows);
     jsonw_kstr(&r->w, "compute", opt_str(r->o, OPT_COMPUTE));
-    jsonw_kstr(&r->w, "base_model", kvant_model_get_info(r->base_model ? r->base_model : r->m)->desc);
-    jsonw_kstr(&r->w, "base_compute", base_compute(r));
-    jsonw_kstr(&r->w, "base_type_k", base->type_k);
-    jsonw_kstr(&r->w, "base_type_v", base->type_v);
-    jsonw_kstr(&r->w, "base_path", opt_str(r->o, OPT_KL_BASE_PATH));
+    if (!r->base_file[0])
+        jsonw_kstr(&r->w, "base_model", kvant_model_get_info(r->base_model ? r->base_model : r->m)->desc);
+    if (r->base_file[0]) {
+        jsonw_kstr(&r->w, "base_logits", r->base_file);
+    } else {
+        jsonw_kstr(&r->w, "base_compute", base_compute(r));
+        jsonw_kstr(&r->w, "base_type_k", base->type_k);
+        jsonw_kstr(&r->w, "base_type_v", base->type_v);
+        jsonw_kstr(&r->w, "base_path", opt_str(r->o, OPT_KL_BASE_PATH));
+    }
     jsonw_knum(&r->w, "base_ppl", exp(nll.mean));
     jsonw_knum(&r->w, "base_ppl_err", exp(nll.mean) * nll.err);
     jsonw_key(&r->w, "results");
