@@ -12,9 +12,16 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import quality_pages as pages    # noqa: E402
 
 OUT = os.path.join("docs", "quality.svg")
-W, H, LEFT, RIGHT, TOP, BOTTOM = 760, 400, 76, 736, 46, 346
+W, H, LEFT, RIGHT, TOP, BOTTOM = 760, 424, 84, 736, 46, 346
 LOW, HIGH, BITS = -5.0, 0.0, 10.0                  # powers of ten of the divergence; bits per value
-COLOURS = {"recommended": "#1a6fb5", "usable where memory decides": "#b5801a", "not recommended": "#b5331a"}
+# Classes of the style sheet below, which has a second set of colours for dark pages.
+COLOURS = {"recommended": "good", "usable where memory decides": "fair", "not recommended": "poor"}
+STYLE = """<style>
+.back{fill:#fff}.ink{fill:#222}.soft{fill:#666}.line{stroke:#e4e4e4}.good{fill:#1a6fb5}.fair{fill:#b5801a}.poor{fill:#b5331a}
+.page{fill:none;stroke:#1a6fb5;stroke-width:2}.name{fill:#1a6fb5}.other{fill:none;stroke:#777;stroke-width:2}
+@media (prefers-color-scheme:dark){.back{fill:#0d1117}.ink{fill:#e6e6e6}.soft{fill:#9aa4af}.line{stroke:#2a3038}.good{fill:#6cb2f0}
+.fair{fill:#e0b050}.poor{fill:#f08a70}.page{stroke:#6cb2f0}.name{fill:#6cb2f0}.other{stroke:#aaa}}
+</style>"""
 # Where the names of points that lie close together go, so that none covers another: dx, dy, anchor.
 NAMES = {"qjl1_256 + tbq3_0": (0, 20, "middle"), "qjl1_256 + q4_polar": (8, -8, "start"), "turbo3": (8, -4, "start"),
          "tbq3_0": (8, 12, "start"), "turbo3_tcq": (-9, 4, "end"), "turbo4_66": (-9, 4, "end"), "q4_0": (-2, -9, "middle"),
@@ -38,35 +45,64 @@ def place(bits, kl):
             TOP + (HIGH - math.log10(kl)) / (HIGH - LOW) * (BOTTOM - TOP))
 
 
-def text(x, y, words, anchor="start", size=12, colour="#222"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">{words}</text>'
+def text(x, y, words, anchor="start", size=12, colour="ink", turn=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" class="{colour}"{turn}>{words}</text>'
+
+
+def page_points():
+    """(bits, KL divergence, tail, name) of the formats of page scope on the dense model, and KVarN's."""
+    bits, kvarn = pages.format_bits(), pages.load("kvarn.json")
+    for run in pages.load("kl-pages.json").get("runs", []):
+        for r in run["results"]:
+            if run["model"] == "dense" and r["type_k"].startswith("ptcq"):
+                yield bits[r["type_k"]], r["mean"], r["kv_tail"], r["type_k"]
+    for k, means in kvarn.get("kvarn", {}).items():
+        yield int(k[5:]) + .375, sum(means) / len(means), kvarn["tail"], k
+
+
+def page_marks():
+    """Rings: page scope; squares: KVarN.  The name stands at the point of tail 128."""
+    for bits, kl, tail, name in page_points():
+        x, y = place(bits, kl)
+        if name.startswith("kvarn"):
+            yield f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" class="other"/>'
+            yield text(x + 8, y + 4, name, colour="soft", size=11)
+            continue
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if tail == 64 else 3.5}" class="page"/>'
+        if tail == 128:
+            yield text(x - 8, y + 12, name, "end", colour="name")
 
 
 def grid():
     for e in range(int(LOW), int(HIGH) + 1):
         y = place(0, 10.0 ** e)[1]
-        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" stroke="#e4e4e4"/>'
+        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" class="line"/>'
         yield text(LEFT - 8, y + 4, f"{10.0 ** e:g}", "end", 11)
     for b in range(0, int(BITS) + 1):
         x = place(b, 1.0)[0]
-        yield f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{BOTTOM}" stroke="#f0f0f0"/>'
+        yield f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{BOTTOM}" class="line"/>'
         yield text(x, BOTTOM + 16, str(b), "middle", 11)
+    yield text((LEFT + RIGHT) / 2, BOTTOM + 34, "bits per value, scales included", "middle", 12, "soft")
+    middle = (TOP + BOTTOM) / 2
+    yield text(16, middle, "mean KL divergence, nats, logarithmic", "middle", 12, "soft", f' transform="rotate(-90 16 {middle:.0f})"')
 
 
 def svg():
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{H}" viewBox="0 0 {W} {H}" font-family="sans-serif">',
-           '<rect width="100%" height="100%" fill="white"/>',
+           STYLE, '<rect width="100%" height="100%" class="back"/>',
            text(LEFT, 24, "What a cache format costs: mean KL divergence to an f16 cache, by bits per value (f16: 16)", size=14),
-           text(RIGHT, TOP + 14, "context 4096, the worse of two small models", "end", 11, "#666")]
+           text(RIGHT, TOP + 14, "dots: context 4096, tail 64, the worse of two small models", "end", 11, "soft"),
+           text(RIGHT, TOP + 28, "rings: page scope, large: tail 64, small: 128; squares: KVarN, tail 128; both: context 2048, dense", "end", 11, "soft")]
     out += grid()
     for bits, kl, verdict, name in points():
         x, y = place(bits, kl)
-        out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{COLOURS[verdict]}"/>')
+        out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="{COLOURS[verdict]}"/>')
         dx, dy, anchor = NAMES.get(name, (8, 4, "start"))
         out.append(text(x + dx, y + dy, name, anchor, colour=COLOURS[verdict]))
+    out += page_marks()
     at = LEFT
     for verdict, colour in COLOURS.items():
-        out.append(f'<circle cx="{at + 5:.1f}" cy="{H - 18}" r="4.5" fill="{colour}"/>')
+        out.append(f'<circle cx="{at + 5:.1f}" cy="{H - 18}" r="4.5" class="{colour}"/>')
         out.append(text(at + 14, H - 14, verdict, colour=colour))
         at += 30 + 7 * len(verdict)
     return "\n".join(out + ["</svg>"]) + "\n"

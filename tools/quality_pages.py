@@ -250,6 +250,45 @@ def render_pages(data):
     return out + [""]
 
 
+def render_tails(data):
+    """What a longer exact tail brings and costs: docs/evidence/kl-tails.json, as `kvant eval kl --json` prints it, a list by model."""
+    if not data.get("runs"):
+        return []
+    bits = format_bits()
+    out = ["## The exact tail", "",
+           "Mean KL divergence (99.9 %) by exact tokens, K and V alike, encoder best, prefill path, 4 chunks of 2048 tokens; share: bytes of the",
+           "tail's pages in those of a sequence of 32768 tokens, tail / 64 pages of 64 x 16 bits a value.", "", f"`{data['command']}`", "",
+           f"Measured by {data['by']}.", "", "| model | format | tail | mean KLD | \u00b1 | 99.9 % | same top | against 64 | share |",
+           "|---|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for run in data["runs"]:
+        first = {r["type_k"]: r["mean"] for r in reversed(run["results"]) if r["kv_tail"] == 64}
+        for r in run["results"]:
+            share = r["kv_tail"] * 16 / (32768 * bits[r["type_k"]])
+            cells = [sci(r[k]) for k in ("mean", "mean_err", "p99_9")] + [f"{100 * r['same_top']:.2f} %"]
+            cells += [f"1/{first[r['type_k']] / r['mean']:.1f}", f"{100 * share:.1f} %"]
+            out.append(f"| {run['model']} | {r['type_k']} | {r['kv_tail']} | " + " | ".join(cells) + " |")
+    return out + [""] + data["note"] + [""]
+
+
+def render_kvarn(data):
+    """KVarN's algorithm beside kvant's formats at nearly equal bits: docs/evidence/kvarn.json, means of each chunk from tools/kvarn.py."""
+    if not data.get("kvarn"):
+        return []
+    out = ["## KVarN beside ptcq", "",
+           f"novella-dense, K and V alike, tail {data['tail']}, chunks of {data['ctx']} tokens (the first {data['chunks']} for KVarN): its published algorithm in",
+           "`tools/kvarn.py`, whose forward pass gives a format of kvant's the divergence that `kvant eval kl` gives it (`--check`).", ""]
+    out += [f"`{c}`  " for c in data["commands"]] + ["", "| KVarN | bits | mean KLD | \u00b1 | kvant | bits | mean KLD | \u00b1 | KVarN / kvant |",
+            "|---|--:|--:|--:|---|--:|--:|--:|--:|"]
+    bits = format_bits()
+    for k, ours in data["kvant"].items():
+        means = data["kvarn"][f"kvarn{k}"]
+        mean = sum(means) / len(means)
+        err = math.sqrt(sum((m - mean) ** 2 for m in means) / max(len(means) - 1, 1) / len(means))
+        out.append(f"| kvarn{k} | {int(k) + .375} | {sci(mean)} | {err:.1g} | ptcq{k} | {bits['ptcq' + k]:g} | {sci(ours['mean'])} | {ours['mean_err']:.1g} | "
+                   f"{mean / ours['mean']:.1f} |")
+    return out + ["", "\u00b1 of KVarN: of the means of the chunks."] + [""]
+
+
 def needles_lost(needles, pair):
     """The largest share of needles, over models and lengths, that f16 finds and the pair does not."""
     worst = 0.0
@@ -301,7 +340,7 @@ def render_quality(data):
     out += render_verdicts(table, needles) + render_bits()
     for model in MODELS:
         out += render_formats_4096(table, model)
-    out += render_pages(load("kl-pages.json"))
+    out += render_pages(load("kl-pages.json")) + render_tails(load("kl-tails.json")) + render_kvarn(load("kvarn.json"))
     out += render_paths(table) + render_lengths(table) + ["## Retrieval, K and V alike", "", "All cells, also K alone and V alone: [needle.md](needle.md).", ""]
     for model in MODELS:
         out += [f"novella-{model}:", "", "| K | V | " + " | ".join(LENGTHS) + " |", "|---|---|" + "--:|" * len(LENGTHS)]
