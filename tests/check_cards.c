@@ -1,9 +1,10 @@
 /* check_cards.c: what tools/gen_tables makes of the cards against the hand-written references: sizes, and the decoders
  * of cards/decode.h compiled as C.  Every cache format with every bit pattern of its scale, each beside other random
  * codes, so that each code (and each state of the trellis) stands at each place many times; every weight type on random
- * blocks.  Bit for bit.  The same text is the CUDA device's, so this needs no GPU. */
+ * blocks; pages of page scope.  Bit for bit.  The same text is the CUDA device's, so this needs no GPU. */
 #include <stdint.h>
 #include "base/rng.h"
+#define CARDS_PAGES
 #include "cards/decode.h"
 #include "kvant/format.h"
 #include "kvant/qjl.h"
@@ -94,6 +95,45 @@ static void check_format(const kvant_format *f, const decoder *dec)
     CHECK(differ == 0, "%s: %d of %d records decode differently", f->name, differ, SCALES);
 }
 
+/* ---- page scope ---- */
+
+typedef struct page_decoder {
+    const char *name;
+    int values, bytes;
+    float (*value)(const uint8_t *page, int r, int j, float mean);
+    float (*mean)(const uint8_t *page, int j);
+} page_decoder;
+
+#define CARD_PAGE(name, values, bytes, space, bits, book) { #name, values, bytes, page_##name, page_mean_##name },
+static const page_decoder page_decoders[] = {
+#include "cards/lists.inc"
+};
+#undef CARD_PAGE
+
+/* Pages of any bytes: every state, scale, step and mean at every place. */
+static void check_page_format(const kvant_format *f, const page_decoder *dec)
+{
+    enum { PAGES = 64 };
+    static uint8_t page[KVANT_PAGE * D];
+    float want[D], got[D];
+    int differ = 0;
+    rng r = { 13 };
+
+    CHECK(strcmp(f->name, dec->name) == 0 && f->group == dec->values && f->group_bytes == dec->bytes,
+          "%s: %d values in %d bytes, the card of %s says %d in %d", f->name, f->group, f->group_bytes, dec->name,
+          dec->values, dec->bytes);
+    for (int i = 0; i < PAGES; i++) {
+        random_bytes(&r, page, KVANT_PAGE * kvant_format_row_bytes(f, D));
+        for (int row = 0; row < KVANT_PAGE; row++) {
+            f->ref.decode_page(NULL, page, row, 1, want, D);
+            for (int j = 0; j < D; j++)
+                got[j] = dec->value(page, row, j, dec->mean(page, j));
+            differ += !same(got, want, D);
+        }
+    }
+    CHECK(differ == 0, "%s: %d of %d rows decode differently", f->name, differ, PAGES * KVANT_PAGE);
+}
+
 /* ---- weights ---- */
 
 typedef struct wdecoder {
@@ -151,12 +191,17 @@ static void check_levels(void)
 
 int main(void)
 {
-    int rows = 0;
-    for (int i = 0; i < kvant_format_count(); i++)  /* cards of page scope have no decoder of rows */
-        if (!(kvant_format_at(i)->flags & KVANT_FORMAT_PAGE) && rows < FMT_COUNT)
-            check_format(kvant_format_at(i), &decoders[rows++]);
-    CHECK(rows == FMT_COUNT && kvant_wtype_count() == WT_COUNT, "%d formats and %d weight types, cards: %d, %d", rows,
-          kvant_wtype_count(), FMT_COUNT, WT_COUNT);
+    int rows = 0, pages = 0;
+    for (int i = 0; i < kvant_format_count(); i++) {
+        const kvant_format *f = kvant_format_at(i);
+        if ((f->flags & KVANT_FORMAT_PAGE) && pages < FMT_ALL - FMT_COUNT)
+            check_page_format(f, &page_decoders[pages++]);
+        else if (rows < FMT_COUNT)
+            check_format(f, &decoders[rows++]);
+    }
+    CHECK(rows == FMT_COUNT && pages == FMT_ALL - FMT_COUNT && kvant_wtype_count() == WT_COUNT,
+          "%d and %d formats and %d weight types, cards: %d, %d, %d", rows, pages, kvant_wtype_count(), FMT_COUNT,
+          FMT_ALL - FMT_COUNT, WT_COUNT);
     for (int i = 0; i < kvant_wtype_count(); i++)
         check_wtype(kvant_wtype_at(i), &wdecoders[i]);
     check_levels();

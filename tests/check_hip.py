@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 
-from support.cards import page_formats
 from support.chosen import cases, each_side
 
 BUILD = sys.argv[1]
@@ -62,7 +61,6 @@ def programs(library):
     ops = [n for n in names("generated/include/kvant/ops.def", r"^KVANT_OP\(\w+,\s+(\w+)", BUILD) if n not in heavy]
     types = [n.upper() for n in names("src/formats/weights/wtypes.def", r"^KVANT_WTYPE\((\w+)\)")]
     formats = re.search(r"^Cache formats: (.*)$", run(library, "verify", "--help")[1], re.M).group(1).split()
-    formats = [f for f in formats if f not in page_formats()]
     found = compiles(library, "--ops", ",".join(cases("hip", ops, 4)))
     compiles(library, "--ops", "embed,matmul,matmul_id", "--formats", ",".join(cases("hip", types, 1)))
     compiles(library, "--ops", "cache_write,cache_read,attn_score,page_seal", "--formats", ",".join(cases("hip", formats, 1)))

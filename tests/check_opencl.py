@@ -94,8 +94,12 @@ def generate(device, model, *args, **env):
                "-lv", "0", *args, **env)
 
 
-def same_ids(model, k, v):
-    want, got = (generate(d, model, "-ctk", k, "-ctv", v) for d in ("cpu", "opencl"))
+# A page is sealed behind the tail of 64 tokens, and read: with ptcq2 the ids are not those of f16.
+PAGES = ("-p", "Once upon a time there was a little girl who lived in a small house near the forest. " * 2, "--kv-tail", "64")
+
+
+def same_ids(model, k, v, *args):
+    want, got = (generate(d, model, "-ctk", k, "-ctv", v, *args) for d in ("cpu", "opencl"))
     check(want[0] == 0 and got == want, f"{model} {k} {v}: {got} is not {want}")
 
 
@@ -107,7 +111,7 @@ def experts_apart(model, *args):
 
 def models():
     run_cases("opencl-models", [lambda m=m: same_ids(*m) for m in (
-        ("qwen3", "f32", "f32"), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16"))]
+        ("qwen3", "f32", "f32"), ("llama", "ptcq2", "ptcq2", *PAGES), ("qwen3moe", "tbq4_0", "tbq3_0"), ("qwen35", "turbo4", "q8_0"), ("qwen35moe", "f16", "f16"))]
         + [lambda a=a: experts_apart(*a) for a in (("qwen3moe", "--cpu-moe"), ("qwen35moe", "-ncmoe", "1"), ("qwen3next", "-ot", "exps=CPU"))])
 
 

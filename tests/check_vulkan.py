@@ -119,8 +119,10 @@ def plain():
             (("--ops", "cache_write,cache_read,attn_score", "--formats", "tbq4_0"), "cache tbq4_0", {}),
             (("--ops", "cache_write,cache_read,attn_score", "--formats", "turbo3_tcq"), "cache turbo3_tcq", {}),
             (("--ops", "cache_write,cache_read,attn_score", "--formats", "qjl1_256"), "cache qjl1_256", {}),
+            (("--ops", "cache_write,cache_read,attn_score,page_seal", "--formats", "ptcq3"), "cache ptcq3", {}),
             (("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), "attention", {}),
             (("--ops", "attn", "--pairs", "turbo3_tcq:qjl1_256"), "attention", {}),
+            (("--ops", "attn", "--pairs", "ptcq4:ptcq2"), "attention", {}),
             (("--ops", "attn", "--pairs", "tbq4_0:tbq4_0"), "matrices", {"KVANT_VK_FORCE": "matrix"}),
             (("--ops", "matmul,matmul_id", "--formats", "F32"), "matrix products", {"KVANT_VK_FORCE": "matrix"}),
             (("--ops", "matmul,matmul_id", "--formats", "Q4_K"), "matrix products", {"KVANT_VK_FORCE": "matrix"}))])
@@ -206,10 +208,15 @@ def same_ids(model, mask, *args):
     check(want[0] == 0 and got == want, f"{model} {args[:2]} ({mask or 'all'}): {got} is not {want}")
 
 
+# A page is sealed behind the tail of 64 tokens, and read: with ptcq2 the ids are not those of f16.
+PAGES = ("-p", "Once upon a time there was a little girl who lived in a small house near the forest. " * 2, "--kv-tail", "64")
+
+
 def models():
     f32, demo = ("-ctk", "f32", "-ctv", "f32"), ("-ub", "64", "-c", "256")
     run_cases(MODELS, [lambda r=r: same_ids(*r) for r in (
         ("qwen3", "", *f32), ("qwen3", "bda", *f32), ("qwen3moe", "", *f32), ("qwen35", "", "-ctk", "tbq4_0", "-ctv", "tbq3_0"),
+        ("llama", "", "-ctk", "ptcq2", "-ctv", "ptcq2", *PAGES),
         ("qwen35moe", "", *f32), (DEMO, "", *demo), (DEMO, "bda,range:4", *demo))])     # its embedding, through windows of 4 MiB
 
 

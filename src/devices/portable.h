@@ -135,6 +135,24 @@ PORT_FN int port_field(PORT_MEM const uint8_t *b, int at, int bits)
     return (p[0] | more) >> shift & ((1 << bits) - 1);
 }
 
+/* Pages of page scope (formats/ptcq/ptcq.h): state t of a row, the nine bits of (start, codes) that end with symbol t
+ * of k bits; start: the row's byte, of which the lowest 9 - k bits count. */
+PORT_FN int port_page_state(PORT_MEM const uint8_t *codes, uint32_t start, int k, int t)
+{
+    const int bit = k * (t + 1) - 9;
+    const uint32_t w = port_u16(codes + (bit < 0 ? 0 : bit >> 3));
+    return (int)((bit < 0 ? (w << (9 - k) | (start & ((512u >> k) - 1u))) >> k * t : w >> (bit & 7)) & 511u);
+}
+
+/* The step of the mean: an f16, a bit in each of 16 bytes. */
+PORT_FN float port_page_step(PORT_MEM const uint8_t *start)
+{
+    uint32_t bits = 0u;
+    for (int i = 0; i < 16; i++)
+        bits |= (uint32_t)(start[i] >> 7) << i;
+    return port_half_of((uint16_t)bits);
+}
+
 /* The highest nibbles of four u16, lowest first (IQ1_M's scale). */
 PORT_FN uint16_t port_nibbles(PORT_MEM const uint8_t *p)
 {

@@ -40,6 +40,8 @@ def largest_minimum(card):
 
 
 def largest(card):
+    if card.page:                                    # a mean beside it
+        return float("inf")
     if card.float:
         return FLOATS.get(card.float, float("inf"))
     scale = SCALES.get(card.scale["type"], float("inf")) if card.scale else 1.0

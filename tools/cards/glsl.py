@@ -3,15 +3,16 @@ what the encoders have to know of a format: its rule, and where codes and scale 
 What does not depend on a card is in devices/vulkan/core/eight.glsl."""
 from cards import glsl_dot, glsl_weights
 from cards.c import HEAD
-from cards.card import NORMS, fail
+from cards.card import NORMS, PAGE_ROWS, fail
 from cards.dialect import GLSL
 from cards.grid import used
 from cards.glsl_text import places, scale_of, values_of
 
 # Tables that no card names as levels: the rotations'.
 ROTATIONS = ("wht_signs1", "wht_signs2", "tbq_signs32")
-# Who encodes: a thread some values of a format without groups, or a group; a workgroup a path through a trellis, or a sketch.
-CLASSES = ("FLOAT", "GROUP", "TRELLIS", "SKETCH")
+# Who encodes: a thread some values of a format without groups, or a group; a workgroup a path through a trellis, or a sketch; shaders of
+# their own a page.
+CLASSES = ("FLOAT", "GROUP", "TRELLIS", "SKETCH", "PAGE")
 MOST_BYTES = 128                                # of a unit: packed[] of encode/encode.glsl
 
 
@@ -35,11 +36,14 @@ def book_sizes(card):
     return decode, sum(len(t) for t in (card.levels, card.book_signs, card.boundaries) if t)
 
 
-def numbers(tables, cache, weights):
+def numbers(tables, cache, weights, pages):
     out = HEAD + "#ifndef KVANT_CARDS_VULKAN_H\n#define KVANT_CARDS_VULKAN_H\n\n"
     for i, c in enumerate(cache):
         out += f"#define VK_FMT_{c.symbol} {i}\n"
-    out += f"#define VK_FMT_COUNT {len(cache)}\n\n"
+    out += f"#define VK_FMT_COUNT {len(cache)}\n\n/* Of page scope: behind the others. */\n"
+    for i, c in enumerate(pages):
+        out += f"#define VK_FMT_{c.symbol} {len(cache) + i}\n"
+    out += f"#define VK_FMT_ALL {len(cache) + len(pages)}\n\n"
     for i, s in enumerate(("REAL", "P32", "R128", "H128", "SKETCH")):
         out += f"#define VK_SPACE_{s} {i}\n"
     for i, s in enumerate(CLASSES):
@@ -53,7 +57,7 @@ def numbers(tables, cache, weights):
         out += f"#define VK_BOOK_{name} {at}\n"
         at += len(tables[name])
         macros.append(tables[name].macro)
-    for name, parts in books(cache):
+    for name, parts in books(cache + pages):
         out += f"#define VK_BOOK_{name} {at}\n"
         at += sum(len(t) for t in parts)
         macros += [t.macro for t in parts]
@@ -70,15 +74,16 @@ def grid_numbers(weights):
     return out + f"#define VK_GRID_WORDS {at}\n#define VK_GRIDS {', '.join(f'GRID_{name}' for name in used(weights))}\n"
 
 
-def lists(cache, weights):
+def lists(cache, weights, pages):
     """VULKAN_FORMAT(name, space, book, values of it that the decoder uses, and the encoder, class of the encoder, values and bytes of a
-    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero), and glsl_dot.lists."""
+    unit, whether its parameter is a factor, whether attn_matrix knows its records, what stands for zero, bits of a symbol of a trellis), and glsl_dot.lists."""
     out = HEAD + "#ifdef VULKAN_FORMAT\n"
-    for c in cache:
+    for c in cache + pages:
         book = f"VK_BOOK_{c.levels.name}" if c.levels else "0"
         decode, encode = book_sizes(c)
         out += f"VULKAN_FORMAT({c.symbol}, {c.space.upper()}, {book}, {decode}, {encode}, {encode_class(c)}, "
-        out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre})\n"
+        out += f"{unit(c)}, {unit_bytes(c)}, {int(has_factor(c))}, {int(has_nibbles(c))}, {c.centre}, "
+        out += f"{c.codes.step or 0 if c.codes else 0})\n"
     out += "#endif\n#ifdef VULKAN_WTYPE\n"
     return out + glsl_dot.lists(weights) + "#endif\n"
 
@@ -94,11 +99,20 @@ def chain(cards, prefix, call):
     return "".join(f"    if ({prefix[0]} == {prefix[1]}_{c.symbol})\n        {call.format(c.symbol)}\n" for c in cards)
 
 
-def decoders(cache, weights):
+def page_decoders(pages):
+    """Row r of a head's page, by the chain that fmt8 is."""
+    out = "float page8(uint F, SRC p, uint head, uint r, uint c, uint lut, out float v[8])\n{\n"
+    calls = [f"    return page_eight(p, head + {GLSL.times(PAGE_ROWS * c.bytes, '(c >> 4)')}, r, c & 15u, {c.codes.step}u, lut, v);\n" for c in pages]
+    for c, call in list(zip(pages, calls))[:-1]:
+        out += f"    if (F == VK_FMT_{c.symbol})\n    {call}"
+    return out + calls[-1] + "}\n"
+
+
+def decoders(cache, weights, pages):
     out = HEAD + '#include "devices/vulkan/core/eight.glsl"\n\n#ifdef CARDS_FORMATS\n' + "".join(cache_eight(c) for c in cache)
     out += "float fmt8(uint F, SRC p, uint b, uint c, uint lut, float param, out float v[8])\n{\n"
     out += chain(cache[:-1], ("F", "VK_FMT"), "return fmt8_{}(p, b, c, lut, param, v);")
-    out += f"    return fmt8_{cache[-1].symbol}(p, b, c, lut, param, v);\n}}\n#endif\n\n#ifdef CARDS_WEIGHTS\n"
+    out += f"    return fmt8_{cache[-1].symbol}(p, b, c, lut, param, v);\n}}\n\n" + page_decoders(pages) + "#endif\n\n#ifdef CARDS_WEIGHTS\n"
     out += glsl_weights.decoders(weights)
     wide = [w for w in weights if w.float]
     out += "bool wt_wide(uint T)\n{\n    return " + " || ".join(f"T == VK_WT_{w.symbol}" for w in wide) + ";\n}\n\n"
@@ -122,7 +136,7 @@ def has_nibbles(card):
 
 
 def encode_class(card):
-    return "FLOAT" if card.float else "SKETCH" if card.signs else "TRELLIS" if card.codes.order == "trellis" else "GROUP"
+    return "PAGE" if card.page else "FLOAT" if card.float else "SKETCH" if card.signs else "TRELLIS" if card.codes.order == "trellis" else "GROUP"
 
 
 def unit(card):

@@ -45,6 +45,15 @@ def float_code(card):
     return f"#define float_code_{card.symbol}(v, factor) {of}({value})\n"
 
 
+def values_of(card):
+    """value_<format>: value e of row r of a head, whose rows begin at `head`; shared: shared_<format>, what all rows of its page have there."""
+    name, args = card.symbol, "head, row_bytes, r, e, factor, shared"
+    if card.page:
+        return (f"#define paged_{name} 1\n#define shared_{name}(head, e) page_mean_{name}(head, e)\n"
+                f"#define value_{name}({args}) page_{name}(head, r, e, shared)\n")
+    return f"#define paged_{name} 0\n#define shared_{name}(head, e) 0.0f\n#define value_{name}({args}) fmt_{name}((head) + (r) * (row_bytes), e, factor)\n"
+
+
 def format_facts(card):
     name = card.symbol
     facts = [("space", f"SPACE_{card.space.upper()}"), ("encoder", f"ENCODER_{glsl.encode_class(card)}"),
@@ -53,24 +62,26 @@ def format_facts(card):
         facts += [(k, f"fmt_c_{t.name}" if t else "fmt_none") for k, t in (("levels", card.levels), ("signs", card.book_signs), ("edges", card.boundaries))]
     if glsl.encode_class(card) == "GROUP":
         facts += rule(card)
-    return "".join(f"#define {k}_{name} {v}\n" for k, v in facts)
+    if card.codes and card.codes.order == "trellis":
+        facts += [("step", card.codes.step)]
+    return "".join(f"#define {k}_{name} {v}\n" for k, v in facts) + values_of(card)
 
 
-def header(tables, cache):
+def header(tables, cache, pages):
     """cards/portable.h: macros, and in programs that encode (CARDS_ENCODE) what stores codes."""
-    out = HEAD + "#ifndef KVANT_CARDS_PORTABLE_H\n#define KVANT_CARDS_PORTABLE_H\n\n#include \"cards/decode.h\"\n\n"
+    out = HEAD + "#ifndef KVANT_CARDS_PORTABLE_H\n#define KVANT_CARDS_PORTABLE_H\n\n#define CARDS_PAGES\n#include \"cards/decode.h\"\n\n"
     for kind, names in (("SPACE", SPACES), ("ENCODER", glsl.CLASSES), ("NORM", NORMS)):
         out += "".join(f"#define {kind}_{n.upper()} {i}\n" for i, n in enumerate(names)) + "\n"
-    out += tables_of(tables, cache) + "\n".join(format_facts(c) for c in cache) + "\n#ifdef CARDS_ENCODE\n"
+    out += tables_of(tables, cache) + "\n".join(format_facts(c) for c in cache + pages) + "\n#ifdef CARDS_ENCODE\n"
     kinds = {k: [c for c in cache if glsl.encode_class(c) == k] for k in ("FLOAT", "GROUP")}
     return out + "".join(float_code(c) for c in kinds["FLOAT"]) + "\n" + "".join(pack(c) for c in kinds["GROUP"]) + "#endif\n\n#endif\n"
 
 
-def lists(cache, weights):
+def lists(cache, weights, pages):
     """PORTABLE_FORMAT(name, ENCODER, values and bytes of a unit, whether its parameter is a factor, whether every value fits a half),
     PORTABLE_WTYPE(symbol, name, whether every value fits a half)."""
     out = HEAD + "#ifdef PORTABLE_FORMAT\n"
-    for c in cache:
+    for c in cache + pages:
         out += (f"PORTABLE_FORMAT({c.symbol}, {glsl.encode_class(c)}, {glsl.unit(c)}, {glsl.unit_bytes(c)}, {int(glsl.has_factor(c))}, "
                 f"{int(bound.fits_half(c))})\n")
     out += "#endif\n#ifdef PORTABLE_WTYPE\n"

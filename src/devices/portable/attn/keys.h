@@ -16,6 +16,12 @@ FN int exact_page(GLOBAL const int32_t *tails, int has_tail, int stride, int s, 
     return has_tail && now - j < tail_pages ? tails[s * stride + j] : -1;
 }
 
+/* shared[n] of a head's page, by a group: shared_<format>; callers need a barrier after it. */
+#define SHARED(format, n) (JOIN(paged_, format) ? (n) : 1)
+#define LOAD_SHARED(format, n, rows, shared, t) \
+    for (int e = t; e < (JOIN(paged_, format) ? (n) : 0); e += THREADS) \
+        shared[e] = JOIN(shared_, format)(rows, e)
+
 /* raw[D_K] as given, and prep[S_K] as the format's keys want it; real: room for P_K values. */
 FN void load_query(GLOBAL const float *q, GLOBAL const float *param, LOCAL float *raw, LOCAL float *prep,
                    LOCAL float *real, int t)
@@ -41,12 +47,14 @@ FN void exact_dots(GLOBAL const uint16_t *row, LOCAL const float *raw, int n, OW
     }
 }
 
-FN void encoded_dots(GLOBAL const uint8_t *row, float factor, LOCAL const float *prep, int n, OWN float *dot)
+/* Row r is of a head of an encoded page; shared[S_K]: what its rows have in common, where the format has that. */
+FN void encoded_dots(GLOBAL const uint8_t *rows, int64_t row_bytes, int r, float factor, LOCAL const float *shared,
+                     LOCAL const float *prep, int n, OWN float *dot)
 {
     for (int i = 0; i < n; i++)
         dot[i] = 0.0f;
     for (int e = 0; e < S_K; e++) {
-        const float v = JOIN(fmt_, K_FMT)(row, e, factor);
+        const float v = JOIN(value_, K_FMT)(rows, row_bytes, r, e, factor, shared[e]);
         for (int i = 0; i < n; i++)
             dot[i] += prep[i * S_K + e] * v;
     }

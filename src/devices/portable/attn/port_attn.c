@@ -39,7 +39,8 @@ static size_t query_bytes(const kvant_seqs *s, int64_t ldq, int64_t gq, int h, i
 static int local_bytes(const port_side *k, const port_side *v, int heads)
 {
     const int real = k->dp > v->dp ? k->dp : v->dp;
-    return 4 * (heads * (k->d + k->sdim + KVANT_PAGE) + real + v->sdim + PORT_THREADS);
+    const int shared = (port_paged(k) ? k->sdim : 1) + (port_paged(v) ? v->sdim : 1);
+    return 4 * (shared + heads * (k->d + k->sdim + KVANT_PAGE) + real + v->sdim + PORT_THREADS);
 }
 
 static int heads_of(const kvant_attn_args *a, const port_side *k, const port_side *v)

@@ -4,7 +4,8 @@
 
 #include "devices/portable/core/port_dev.h"
 
-enum port_encoder { PORT_ENCODER_FLOAT, PORT_ENCODER_GROUP, PORT_ENCODER_TRELLIS, PORT_ENCODER_SKETCH };
+enum port_encoder { PORT_ENCODER_FLOAT, PORT_ENCODER_GROUP, PORT_ENCODER_TRELLIS, PORT_ENCODER_SKETCH,
+                    PORT_ENCODER_PAGE };
 
 /* The contents of a format's card. */
 typedef struct port_card {
@@ -23,6 +24,12 @@ typedef struct port_side {
     int d, dp, sdim;
     int factor;
 } port_side;
+
+/* Returns 1 for a format of page scope: its rows have no bytes of their own. */
+static inline int port_paged(const port_side *s)
+{
+    return s->card->encoder == PORT_ENCODER_PAGE;
+}
 
 int port_side_supports(const port_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
 int port_side_of(port_device *d, const kvant_kv_side *s, int head_dim, port_side *out, kvant_diag *diag);

@@ -12,6 +12,8 @@ struct p_page_seal {
     int64_t page_bytes, head_bytes, row_bytes;
     int32_t n, h, d, units, has_factor;
 };
+/* first: unit that the first group has; groups: of a head's row. */
+struct p_pages { int64_t page_bytes, head_bytes, first; int32_t groups, h, d; };
 struct p_cache_read { int64_t page_bytes, head_bytes, row_bytes; int32_t h, has_factor; };
 
 #endif

@@ -1,64 +1,9 @@
 /* encode_trellis.h: the encoder of codes that are windows of a stream, nine bits at every third bit: the best path
- * through 512 states, by a group; its 64 threads own the branches of the eight predecessors 8t .. 8t+7. */
+ * through 512 states, by a group (walk.h). */
 #ifndef KVANT_PORTABLE_TRELLIS_H
 #define KVANT_PORTABLE_TRELLIS_H
 
-#define STATES 512
-#define BACK_WORDS (13 * 64)               /* ten steps of three bits in a word */
-#define PATH 129                           /* values of a path: its states, and the one before them */
-
-FN void trellis_step(LOCAL const float *y, LOCAL float *cost, LOCAL uint32_t *back, int t, int step, float wide,
-                     OWN uint32_t *word)
-{
-    LOCAL const float *from = cost + (step & 1) * STATES;
-    LOCAL float *to = cost + (1 - (step & 1)) * STATES;
-    float best = step == 0 ? 0.0f : from[8 * t];           /* at first all states cost nothing */
-    uint32_t which = 0u;
-    for (uint32_t q = 1u; q < 8u && step > 0; q++)
-        if (from[8 * t + (int)q] < best) {
-            best = from[8 * t + (int)q];
-            which = q;
-        }
-    *word |= which << 3 * (step % 10);
-    if (step % 10 == 9 || step == 127) {
-        back[step / 10 * 64 + t] = *word;
-        *word = 0u;
-    }
-    const float v = y[step] * wide;
-    for (int s = t; s < STATES; s += 64) {
-        const float e = v - LEVEL(s);
-        to[s] = best + e * e;
-    }
-    BARRIER();
-}
-
-/* The cheapest path from its end: its states, and in path[128] the state before them. */
-FN void trellis_walk(LOCAL const float *cost, LOCAL const uint32_t *back, LOCAL int32_t *path)
-{
-    int s = 0;
-    for (int i = 1; i < STATES; i++)
-        if (cost[i] < cost[s])
-            s = i;
-    for (int step = 127; step >= 0; step--) {
-        path[step] = s;
-        s = (s & 63) << 3 | (int)(back[step / 10 * 64 + (s & 63)] >> 3 * (step % 10) & 7u);
-    }
-    path[128] = s;
-}
-
-/* The path of the values, and where `best` a second one, of values 1/0.94 times as large; for thread 0.  While it
- * walks back, the others begin the next path, which reads nothing of the one before and writes the other half of
- * cost[].  One loop for both: a compiler of OpenCL gave wrong paths of two loops. */
-FN void trellis_paths(LOCAL const float *y, LOCAL float *cost, LOCAL uint32_t *back, LOCAL int32_t *path, int t,
-                      int best)
-{
-    uint32_t word = 0u;
-    for (int n = 0; n < 128 * (1 + best); n++) {
-        trellis_step(y, cost, back, t, n % 128, n < 128 ? 1.0f : 1.0f / 0.94f, &word);
-        if (t == 0 && n % 128 == 127)
-            trellis_walk(cost, back, path + PATH * (n / 128));
-    }
-}
+#include "devices/portable/encode/walk.h"
 
 /* Sums over a path's values v and the wanted ones y. */
 struct sums { struct dd yy, yv, vv; };

@@ -1,5 +1,5 @@
 /* port_cache.c: cache_write, page_seal, cache_read. */
-#include "devices/portable/core/port_side.h"
+#include "devices/portable/encode/port_pages.h"
 #include "devices/portable/encode/encode_params.h"
 
 enum { PLAIN_RUN = 4 };            /* values of a unit of a format without groups: few, so that threads are many */
@@ -10,6 +10,8 @@ typedef struct unit_shape { int width, n, by_group; } unit_shape;
 static unit_shape unit_of(const port_side *s)
 {
     const int encoder = s->card->encoder;
+    if (port_paged(s))                     /* the exact tail alone is written a row at a time */
+        return (unit_shape){ PLAIN_RUN, (s->d + PLAIN_RUN - 1) / PLAIN_RUN, 0 };
     unit_shape u = { encoder == PORT_ENCODER_FLOAT ? PLAIN_RUN : s->card->unit, 0,
                      encoder == PORT_ENCODER_TRELLIS || encoder == PORT_ENCODER_SKETCH };
     u.n = (s->dp + u.width - 1) / u.width;
@@ -67,6 +69,13 @@ static int seal_supports(port_device *d, const void *args, kvant_diag *diag)
     return port_side_supports(d, &a->side, a->d, diag);
 }
 
+static size_t seal_scratch(port_device *d, const void *args)
+{
+    const kvant_page_seal_args *a = args;
+    (void)d;
+    return a->n > 0 && (a->side.fmt->flags & KVANT_FORMAT_PAGE) ? port_pages_scratch(a) : 0;
+}
+
 static int seal_run(port_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = args;
@@ -75,6 +84,8 @@ static int seal_run(port_device *d, const void *args, kvant_diag *diag)
     if (a->n <= 0)
         return KVANT_OK;
     KVANT_TRY(port_side_of(d, &a->side, a->d, &s, diag));
+    if (port_paged(&s))
+        return port_pages_seal(d, a, &s, diag);
     const unit_shape u = unit_of(&s);
     const struct p_page_seal p = {
         .page_bytes = (int64_t)a->side.page_bytes, .head_bytes = (int64_t)a->side.head_bytes,
@@ -122,5 +133,5 @@ static int read_run(port_device *d, const void *args, kvant_diag *diag)
 }
 
 PORT_OP(cache_write, write_supports, write_run)
-PORT_OP(page_seal, seal_supports, seal_run)
+PORT_OP_SCRATCH(page_seal, seal_supports, seal_scratch, seal_run)
 PORT_OP(cache_read, read_supports, read_run)

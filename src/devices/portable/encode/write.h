@@ -32,6 +32,9 @@
 #elif JOIN(encoder_, FMT) == ENCODER_FLOAT
 #define UNIT_LOCAL
 #define UNIT_ENCODE(param, factor, count) encode_floats(&g, count, UNIT_BYTES / WIDTH, factor)
+#elif JOIN(encoder_, FMT) == ENCODER_PAGE              /* nothing: pages.h */
+#define UNIT_LOCAL
+#define UNIT_ENCODE(param, factor, count)
 #else
 #define UNIT_LOCAL
 #define UNIT_ENCODE(param, factor, count) encode_group(&g, BEST)
@@ -58,7 +61,8 @@ FN void unit_clear(OWN struct group *g)
 /* The unit's bytes; one without groups may be cut to `count` values. */
 FN void unit_store(OWN const struct group *g, GLOBAL uint8_t *to, int count, int t)
 {
-    const int n = JOIN(encoder_, FMT) == ENCODER_FLOAT ? count * (UNIT_BYTES / WIDTH) : UNIT_BYTES;
+    const int n = JOIN(paged_, FMT)                    ? 0
+                  : JOIN(encoder_, FMT) == ENCODER_FLOAT ? count * (UNIT_BYTES / WIDTH) : UNIT_BYTES;
     for (int i = 0; i < (ENCODE_BY_GROUP * t == 0 ? n : 0); i++)
         to[i] = (uint8_t)(g->packed[i >> 2] >> 8 * (i & 3));
 }

@@ -44,7 +44,7 @@ void decode(int page, uint head, uint row)
     for (uint u = gl_LocalInvocationIndex; u < ROWS * (SDIM / 8u); u += GROUP) {
         const uint r = u / (SDIM / 8u), c = u % (SDIM / 8u);
         float v[8];
-        precise float scale = fmt8(F, from, head * args.head_bytes + (row + r) * args.row_bytes, c, 0u, factor, v);
+        precise float scale = row8(F, from, head * args.head_bytes, args.row_bytes, row + r, c, 0u, factor, v);
         [[unroll]] for (uint e = 0u; e < 8u; e++)
             sp[r * SDIM + 8u * c + e] = v[e] * scale;
     }

@@ -52,8 +52,8 @@ void main()
             if (exact >= 0)
                 f = tail8(at_mul(P(3, ktail), uint(exact) * args.h_kv + kv, PAGE * D / 2u), r * D + 8u * c, v);
             else
-                f = fmt8(KF, at_mul(P(2, kpages), ld(P(8, table), seq * args.stride + page), args.k_page_words),
-                         kv * args.k_head_bytes + r * args.k_row_bytes, c, 0u, factor, v);
+                f = row8(KF, at_mul(P(2, kpages), ld(P(8, table), seq * args.stride + page), args.k_page_words),
+                         kv * args.k_head_bytes, args.k_row_bytes, r, c, 0u, factor, v);
             float dot = 0.0;
             [[unroll]] for (uint e = 0u; e < 8u; e++)
                 if (8u * c + e < width)

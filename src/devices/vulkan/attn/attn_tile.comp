@@ -43,16 +43,16 @@ float k8(bool tail, int page, uint head, uint r, uint c, float factor, out float
 {
     if (tail)
         return tail8(at_mul(P(4, ktail), uint(page) * args.h_kv + head, PAGE * DK / 2u), r * DK + 8u * c, v);
-    return fmt8(KF, at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes + r * args.k_row_bytes,
-                c, 0u, factor, v);
+    return row8(KF, at_mul(P(3, kpages), uint(page), args.k_page_words), head * args.k_head_bytes, args.k_row_bytes, r, c,
+                0u, factor, v);
 }
 
 float v8(bool tail, int page, uint head, uint r, uint c, float factor, out float v[8])
 {
     if (tail)
         return tail8(at_mul(P(6, vtail), uint(page) * args.h_kv + head, PAGE * DV / 2u), r * DV + 8u * c, v);
-    return fmt8(VF, at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes + r * args.v_row_bytes,
-                c, KBOOK_N, factor, v);
+    return row8(VF, at_mul(P(5, vpages), uint(page), args.v_page_words), head * args.v_head_bytes, args.v_row_bytes, r, c,
+                KBOOK_N, factor, v);
 }
 
 /* Logical page j: its page id, or -1 where the other part reads it; its tail page, or -1. */

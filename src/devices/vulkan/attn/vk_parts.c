@@ -1,5 +1,5 @@
 /* vk_parts.c: attention's second pass: the partial sums of every part of the context, by the fastest kernel that takes
- * them: attn_matrix and attn_half know pages of nibbles, attn_decode any formats with one query per sequence,
+ * them: attn_matrix and attn_half know pages of nibbles, attn_decode any formats of rows with one query per sequence,
  * attn_tile all, and it alone windows and capped scores. */
 #include "devices/vulkan/attn/vk_attn.h"
 
@@ -112,8 +112,8 @@ static size_t decode_shared(const attn_job *p, int keys)
 static int decode_keys(const vk_device *d, const attn_job *p)
 {
     enum { MOST_COLUMNS = 8 * VK_GROUP };
-    if (p->tokens != 1 || p->k.sdim % 8 || p->v.sdim % 8 || p->v.sdim > MOST_COLUMNS || p->a->k.head_bytes % 4 ||
-        p->a->v.head_bytes % 4)
+    if (vk_paged(&p->k) || vk_paged(&p->v) || p->tokens != 1 || p->k.sdim % 8 || p->v.sdim % 8 ||
+        p->v.sdim > MOST_COLUMNS || p->a->k.head_bytes % 4 || p->a->v.head_bytes % 4)
         return 0;
     for (int keys = KVANT_PAGE; keys >= 16; keys /= 2)
         if (decode_shared(p, keys) <= d->caps.max_shared)

@@ -134,6 +134,36 @@ void codes_halves(SRC p, uint b, uint shift, uint mask, out uint code[8])
     }
 }
 
+#ifdef CARDS_FORMATS
+/* The step of the mean of a page of page scope: an f16, a bit in each of 16 bytes. */
+float page_step(SRC p, uint start)
+{
+    uint bits = 0u;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        const uint w = ld_u32(p, start + 4u * i) >> 7;
+        bits |= (w & 1u | w >> 7 & 2u | w >> 14 & 4u | w >> 21 & 8u) << 4u * i;
+    }
+    return half_of(bits);
+}
+
+/* Values 8c .. 8c+7 of row r of the page of 128 values at byte b (formats/ptcq/ptcq.h), whole: their eight symbols are k bytes,
+ * a state the nine bits that end with its symbol, so the first ones have bits of the byte before. */
+float page_eight(SRC p, uint b, uint r, uint c, uint k, uint lut, out float v[8])
+{
+    const uint codes = b + 16u * k * r + k * c, scales = b + 1024u * k, mean = scales + 128u, start = mean + 128u;
+    const uint w = ld_u32(p, codes),
+               before = c > 0u ? ld_u8(p, codes - 1u) : (ld_u8(p, start + r) & (512u >> k) - 1u) << k - 1u;
+    const float scale = half_of(ld_u16(p, scales + 2u * r)), step = page_step(p, start);
+    eight_i8(p, mean + 8u * c, v);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) {
+        const uint end = k * (i + 1u), state = (end >= 9u ? w >> end - 9u : (before | w << 8) >> end - 1u) & 511u;
+        precise float shared_part = v[i] * step, own = fmt_lut[lut + state] * scale, sum = own + shared_part;
+        v[i] = sum;
+    }
+    return 1.0;
+}
+#endif
+
 /* The highest nibbles of four u16, lowest first (IQ1_M's scale). */
 uint nibbles_u16(SRC p, uint b)
 {

@@ -199,6 +199,7 @@ typedef struct vk_card {
     int space, encoder;                    /* VK_SPACE_*, VK_ENCODE_* */
     int unit, unit_bytes, factor;          /* what is encoded together; whether the parameter is a factor */
     int nibbles, centre;                   /* records that attn_matrix knows; the integer that stands for zero */
+    int bits;                              /* of a symbol of a trellis; 0: none */
     uint32_t book, decode, encode;         /* its table, and how much of it decoder and encoder use */
 } vk_card;
 
@@ -211,6 +212,11 @@ typedef struct vk_side {
     int fmt, d, dp, sdim;
     int factor;                            /* values are multiplied by the parameter */
 } vk_side;
+/* Returns 1 for a format of page scope: its rows have no bytes of their own. */
+static inline int vk_paged(const vk_side *s)
+{
+    return s->card.encoder == VK_ENCODE_PAGE;
+}
 int vk_side_supports(vk_device *d, const kvant_kv_side *s, int head_dim, kvant_diag *diag);
 int vk_side_of(vk_device *d, const kvant_kv_side *s, int head_dim, vk_side *out, kvant_diag *diag);
 /* Pointers to a side's pages and tail, with their extents as the allocations say. */

@@ -4,17 +4,17 @@
 
 #include "kvant/qjl.h"
 
-#define VULKAN_FORMAT(name, space, book, decode, encode, encoder, unit, unit_bytes, factor, nibbles, centre)          \
+#define VULKAN_FORMAT(name, space, book, decode, encode, encoder, unit, unit_bytes, factor, nibbles, centre, bits)    \
     [VK_FMT_##name] = { #name, { VK_SPACE_##space, VK_ENCODE_##encoder, unit, unit_bytes, factor, nibbles, centre,    \
-                                 book, decode, encode } },
-static const struct { const char *name; vk_card card; } formats[VK_FMT_COUNT] = {
+                                 bits, book, decode, encode } },
+static const struct { const char *name; vk_card card; } formats[VK_FMT_ALL] = {
 #include "cards/vulkan_lists.inc"
 };
 #undef VULKAN_FORMAT
 
 static int format_find(const kvant_format *f)
 {
-    for (int i = 0; i < VK_FMT_COUNT; i++)
+    for (int i = 0; i < VK_FMT_ALL; i++)
         if (strcmp(formats[i].name, f->name) == 0)
             return i;
     return -1;

@@ -23,13 +23,13 @@ void main()
     if (i >= args.n)
         return;
     PTR pages = at_mul(P(0, pages), ld(P(1, page), i), args.page_words);
-    const uint b = u % args.h * args.head_bytes + ld(P(2, row), i) * args.row_bytes;
+    const uint head = u % args.h * args.head_bytes, r = ld(P(2, row), i);
     const float factor = args.has_factor != 0u ? ldf(param, 0u) : 1.0;
     fmt_fill(books, BOOK, BOOK_N, 0u);
     barrier();
     for (uint c = t; 8u * c < SDIM; c += GROUP) {
         float v[8];
-        precise float scale = fmt8(F, pages, b, c, 0u, factor, v);
+        precise float scale = row8(F, pages, head, args.row_bytes, r, c, 0u, factor, v);
         for (uint e = 0u; e < 8u && 8u * c + e < SDIM; e++)
             sp[8u * c + e] = v[e] * scale;
     }

@@ -34,6 +34,8 @@ void main()
             tail_store(page, r * args.d + g, count, x, x_at);
         return;
     }
+    if (CLASS == VK_ENCODE_PAGE)       /* there is none (kvant_op_check) */
+        return;
     PTR page = at_mul(pages, ld(P(7, table), s * args.stride + j), args.page_words);
     if (BY_GROUP) {
         for (uint i = t; i < 128u; i += GROUP)

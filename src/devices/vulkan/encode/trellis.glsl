@@ -1,63 +1,8 @@
 /* trellis.glsl: the encoder of codes that are windows of a stream, nine bits at every third bit: the best path through 512
- * states, by a workgroup; 64 threads own the branch of the eight predecessors g*8 .. g*8+7.  Values are in sp[128]. */
-shared float tcq_cost[1024];
-shared uint tcq_back[13 * 64];     /* ten steps of three bits per word */
-shared uint tcq_state[256];        /* two paths */
-shared uint tcq_start[2];
-shared float tcq_wide;             /* factor of the values of the path that is searched */
+ * states, by a workgroup (walk.glsl).  Values are in sp[128]. */
+#define WALK_K 3u
+#include "walk.glsl"
 shared float tcq_norm;
-
-void tcq_step(uint step, inout uint back)
-{
-    const uint g = gl_LocalInvocationIndex, from = (step & 1u) * 512u, to = 512u - from;
-    if (g < 64u) {
-        float best = tcq_cost[from + 8u * g];
-        uint which = 0u;
-        for (uint q = 1u; q < 8u; q++) {
-            const float c = tcq_cost[from + 8u * g + q];
-            if (c < best) {
-                best = c;
-                which = q;
-            }
-        }
-        back |= which << 3u * (step % 10u);
-        if (step % 10u == 9u || step == 127u) {
-            tcq_back[step / 10u * 64u + g] = back;
-            back = 0u;
-        }
-        precise float v = sp[step] * tcq_wide;
-        for (uint s = g; s < 512u; s += 64u) {
-            precise float e = v - fmt_lut[s], c = best + e * e;
-            tcq_cost[to + s] = c;
-        }
-    }
-    barrier();
-}
-
-void tcq_viterbi(uint which, float wide)
-{
-    uint back = 0u;
-    barrier();
-    for (uint s = gl_LocalInvocationIndex; s < 512u; s += GROUP)
-        tcq_cost[s] = 0.0;
-    if (gl_LocalInvocationIndex == 0u)
-        tcq_wide = wide;
-    barrier();
-    for (uint step = 0u; step < 128u; step++)
-        tcq_step(step, back);
-    if (gl_LocalInvocationIndex == 0u) {
-        uint s = 0u;
-        for (uint i = 1u; i < 512u; i++)
-            if (tcq_cost[i] < tcq_cost[s])
-                s = i;
-        for (int step = 127; step >= 0; step--) {
-            tcq_state[128u * which + uint(step)] = s;
-            s = (s & 63u) << 3 | (tcq_back[uint(step) / 10u * 64u + (s & 63u)] >> 3u * (uint(step) % 10u) & 7u);
-        }
-        tcq_start[which] = s;
-    }
-    barrier();
-}
 
 vec2 tcq_error(uint which, uint scale)
 {

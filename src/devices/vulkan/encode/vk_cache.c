@@ -1,5 +1,5 @@
 /* vk_cache.c: cache_write, page_seal, cache_read. */
-#include "devices/vulkan/core/vk_dev.h"
+#include "devices/vulkan/encode/vk_pages.h"
 
 enum { PLAIN_RUN = 4 };            /* values of a unit of a format without groups: few, so that threads are many */
 
@@ -9,6 +9,8 @@ typedef struct unit_shape { int width, bytes, n, by_group; } unit_shape;
 static unit_shape unit_of(const vk_side *s)
 {
     const vk_card *c = &s->card;
+    if (c->encoder == VK_ENCODE_PAGE)      /* the exact tail alone is written a row at a time */
+        return (unit_shape){ PLAIN_RUN, 0, (s->d + PLAIN_RUN - 1) / PLAIN_RUN, 0 };
     const int run = c->encoder == VK_ENCODE_FLOAT ? PLAIN_RUN : 1;
     const int by_group = c->encoder == VK_ENCODE_TRELLIS || c->encoder == VK_ENCODE_SKETCH;
     unit_shape u = { run * c->unit, run * c->unit_bytes, 0, by_group };
@@ -79,6 +81,13 @@ static int seal_supports(vk_device *d, const void *args, kvant_diag *diag)
     return vk_side_supports(d, &a->side, a->d, diag);
 }
 
+static size_t seal_scratch(vk_device *d, const void *args)
+{
+    const kvant_page_seal_args *a = args;
+    (void)d;
+    return a->n > 0 && (a->side.fmt->flags & KVANT_FORMAT_PAGE) ? vk_pages_scratch(a) : 0;
+}
+
 static int seal_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = args;
@@ -88,6 +97,8 @@ static int seal_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     if (a->n <= 0)
         return KVANT_OK;
     KVANT_TRY(vk_side_of(d, &a->side, a->d, &s, diag));
+    if (vk_paged(&s))
+        return vk_pages_seal(d, l, a, diag);
     const unit_shape u = unit_of(&s);
     vk_call_begin(&c, VK_SHADER_page_seal);
     vk_side_pages(d, &c, &s, VK_WRITE);
@@ -144,5 +155,5 @@ static int read_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
 }
 
 const vk_op vk_op_cache_write = { .supports = write_supports, .run = write_run };
-const vk_op vk_op_page_seal = { .supports = seal_supports, .run = seal_run };
+const vk_op vk_op_page_seal = { .supports = seal_supports, .scratch = seal_scratch, .run = seal_run };
 const vk_op vk_op_cache_read = { .supports = read_supports, .run = read_run };
