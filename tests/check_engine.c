@@ -182,6 +182,50 @@ static void check_mixed(const char *arch, const char *type)
     rig_close(&r);
 }
 
+/* Logits of the last row of prompt[n], evaluated with logits of all its rows or not, alone or beside `beside` tokens of
+ * another sequence, to out. */
+static void last_row(rig *r, const int32_t *prompt, int n, int logits, int beside, float *out)
+{
+    int32_t other_prompt[LEN];
+    int seq[2];
+    kvant_diag d = { "" };
+
+    make_tokens(other_prompt, LEN, 8);
+    kvant_seq_new(r->e, &seq[0], NULL);
+    kvant_seq_new(r->e, &seq[1], NULL);
+    const kvant_item two[] = { { seq[0], prompt, n, 1, logits },
+                               { seq[1], other_prompt, beside, 1, KVANT_LOGITS_LAST } };
+    CHECK(kvant_step(r->e, two, beside > 0 ? 2 : 1, &d) == KVANT_OK, "%s", d.text);
+    const float *x = kvant_step_logits(r->e, 0, logits == KVANT_LOGITS_ALL ? n - 1 : 0);
+    CHECK(x != NULL, "%d tokens: no logits", n);
+    if (x)
+        memcpy(out, x, (size_t)r->n_vocab * sizeof *out);
+    kvant_seq_free(r->e, seq[0]);
+    kvant_seq_free(r->e, seq[1]);
+}
+
+/* The layers that share the K and V of others see only the rows that give logits where these are fewer than all: the
+ * bits are those of a pass in which they see every row. */
+static void check_early_end(const char *arch, const char *type, int n)
+{
+    int32_t prompt[LEN];
+    kvant_engine_params p = params(type, 2, 2);
+    rig r;
+
+    p.kv_tail = 0;
+    p.logits_rows = 64;
+    make_tokens(prompt, LEN, 7);
+    if (!rig_open(&r, arch, p))
+        return;
+    const size_t bytes = (size_t)r.n_vocab * sizeof(float);
+    last_row(&r, prompt, n, KVANT_LOGITS_ALL, 0, reference);
+    last_row(&r, prompt, n, KVANT_LOGITS_LAST, 0, other);
+    CHECK(memcmp(reference, other, bytes) == 0, "%s %s: %d tokens with logits of the last: other bits", arch, type, n);
+    last_row(&r, prompt, n, KVANT_LOGITS_LAST, 20, other);
+    CHECK(memcmp(reference, other, bytes) == 0, "%s %s: %d tokens beside others: other bits", arch, type, n);
+    rig_close(&r);
+}
+
 /* The last logits of a prompt of 60 tokens and 8 decoded ones, `at_once` in a step, to out. */
 static void decode_past_page(const char *arch, const char *type, int at_once, float *out)
 {
@@ -474,6 +518,10 @@ int main(void)
         }
         check_mixed(archs[i], types[1]);
         check_top(archs[i], types[1]);
+    }
+    for (int n = 1; n < 30; n += 9) {
+        check_early_end("../../archs/gemma4-e", "tbq4_0", n);
+        check_early_end("../../archs/gemma4-e", "q8_0", n);
     }
     check_page_end("llama", "tbq4_0");
     check_page_end("llama", "ptcq2");

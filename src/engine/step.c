@@ -250,7 +250,7 @@ static void out_tables(kvant_engine *e, const pass *p)
         const size_t from = (size_t)q * (size_t)p->stride, to = (size_t)i * (size_t)p->stride;
         h->out_q0[i] = i;
         h->out_pos[i] = h->pos[h->out_rows[i]];
-        h->out_prompt[i] = 0;
+        h->out_prompt[i] = h->prompt[q];
         memcpy(h->out_table + to, h->table + from, row);
         memcpy(h->out_tail + to, h->tail + from, row);
         if (e->kv.window_pages > 0)
