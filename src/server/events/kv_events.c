@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,15 +20,19 @@ enum {
     KEPT = 10000,              /* messages that can be asked for again; vLLM's number */
     KEPT_BYTES = 64 << 20,     /* of them together */
     WAITING_BYTES = 64 << 20,  /* that the thread has not taken; more: a number is left out, which readers see */
+    LIVE_BYTES = 2 * KEPT_BYTES, /* kept, and of dropped ones what a slow reader of a replay still waits for */
+    REQUEST_BYTES = 1024,      /* of a frame from outside; more: the connection is closed */
     LINGER_MS = 500,           /* for what is still to be sent at the end */
     BLOCK = 64,
 };
 
-typedef struct message {
-    uint64_t number;
+/* A batch's bytes: of the ring, and of every replay whose reader has not taken them. */
+typedef struct shared_bytes {
+    _Atomic int users;
     char *bytes;
     size_t n;
-} message;
+    _Atomic int64_t *live;
+} shared_bytes;
 
 struct kv_events {
     kv_events_params p;
@@ -39,9 +45,11 @@ struct kv_events {
     sbuf waiting;         /* events, one behind the other */
     uint32_t n_waiting;
     int lost, stop;
+    _Atomic int64_t live; /* bytes of all batches that are in memory */
     /* the thread's */
+    int told; /* of a bad request */
     uint64_t next;
-    message kept[KEPT]; /* by number, a ring */
+    shared_bytes *kept[KEPT]; /* by number, a ring; NULL: lost */
     uint64_t oldest;    /* number of the first that is kept */
     size_t kept_bytes;
 };
@@ -136,22 +144,52 @@ static void big_endian(uint64_t v, char out[8])
         out[i] = (char)(v >> 8 * (7 - i));
 }
 
-static void drop_oldest(kv_events *k)
+/* Any thread: libzmq calls it when bytes have been sent, or their reader is gone. */
+static void release(void *bytes, void *user)
 {
-    message *m = &k->kept[k->oldest++ % KEPT];
+    shared_bytes *m = user;
 
-    k->kept_bytes -= m->n;
+    (void)bytes;
+    if (!m || atomic_fetch_sub(&m->users, 1) > 1)
+        return;
+    atomic_fetch_sub(m->live, (int64_t)m->n);
     kvant_free(m->bytes);
-    *m = (message){ 0 };
+    kvant_free(m);
 }
 
-/* Takes the batch. */
+static void drop_oldest(kv_events *k)
+{
+    shared_bytes **m = &k->kept[k->oldest++ % KEPT];
+
+    k->kept_bytes -= *m ? (*m)->n : 0;
+    release(NULL, *m);
+    *m = NULL;
+}
+
+/* Takes the batch; an empty one leaves its number out. */
 static void keep(kv_events *k, sbuf *batch)
 {
+    shared_bytes *m = batch->n ? kvant_alloc(sizeof *m) : NULL;
+
     while (k->oldest < k->next && (k->next - k->oldest == KEPT || k->kept_bytes + batch->n > KEPT_BYTES))
         drop_oldest(k);
-    k->kept[k->next % KEPT] = (message){ k->next, batch->s, batch->n };
-    k->kept_bytes += batch->n;
+    k->kept[k->next % KEPT] = m;
+    k->next++;
+    if (!m) {
+        sbuf_free(batch);
+        return;
+    }
+    *m = (shared_bytes){ 1, batch->s, batch->n, &k->live };
+    k->kept_bytes += m->n;
+    atomic_fetch_add(&k->live, (int64_t)m->n);
+}
+
+/* The next news begin with AllBlocksCleared. */
+static void lose(kv_events *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->lost = 1;
+    pthread_mutex_unlock(&k->lock);
 }
 
 static void publish(kv_events *k, sbuf *events, uint32_t n)
@@ -167,16 +205,30 @@ static void publish(kv_events *k, sbuf *events, uint32_t n)
     sbuf_put(&batch, events->s, events->n);
     msgpack_uint(&batch, 0); /* the rank: one engine */
     big_endian(k->next, number);
-    if (batch.error) {
+    if (batch.error || events->error) {
         sbuf_free(&batch);
-        batch = (sbuf){ 0 }; /* its number is left out */
+        batch = (sbuf){ 0 };
+        lose(k);
     } else {
         k->z.send(k->pub, k->p.topic, strlen(k->p.topic), ZMQ_SNDMORE);
         k->z.send(k->pub, number, sizeof number, ZMQ_SNDMORE);
         k->z.send(k->pub, batch.s, batch.n, 0);
     }
     keep(k, &batch);
-    k->next++;
+}
+
+/* After a number that is left out: what readers know may be wrong, so they are told to forget it. */
+static void put_cleared(kv_events *k, sbuf *events, uint32_t *n)
+{
+    sbuf all = { 0 };
+
+    log_msg(LOG_WARN, "--kv-events: events were lost, %llu is left out", (unsigned long long)k->next);
+    keep(k, &(sbuf){ 0 });
+    put_event(k, &(kvant_kv_event){ .kind = KVANT_KV_CLEARED }, &all);
+    sbuf_put(&all, events->s, events->n);
+    sbuf_free(events);
+    *events = all;
+    ++*n;
 }
 
 /* 0: nothing more will come. */
@@ -184,32 +236,42 @@ static int take_news(kv_events *k)
 {
     pthread_mutex_lock(&k->lock);
     sbuf events = k->waiting;
-    const uint32_t n = k->n_waiting;
+    uint32_t n = k->n_waiting;
     const int lost = k->lost, stop = k->stop;
     k->waiting = (sbuf){ 0 };
     k->n_waiting = 0;
     k->lost = 0;
     pthread_mutex_unlock(&k->lock);
-    if (lost) {
-        log_msg(LOG_WARN, "--kv-events: events were lost, %llu is left out", (unsigned long long)k->next);
-        keep(k, &(sbuf){ 0 });
-        k->next++;
-    }
+    if (lost)
+        put_cleared(k, &events, &n);
     if (n > 0)
         publish(k, &events, n);
     sbuf_free(&events);
     return !stop;
 }
 
-static void answer(kv_events *k, const char *id, size_t n_id, uint64_t number, const char *bytes, size_t n)
+/* The bytes go without a copy, so that many replays share them; NULL: the end.  0: it was not taken. */
+static int answer(kv_events *k, const char *id, size_t n_id, uint64_t number, shared_bytes *m)
 {
     char text[8];
+    zmq_msg msg;
 
     big_endian(number, text);
-    k->z.send(k->router, id, n_id, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    if (k->z.send(k->router, id, n_id, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) /* its queue is full, or the reader left */
+        return 0;
     k->z.send(k->router, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
     k->z.send(k->router, text, sizeof text, ZMQ_SNDMORE | ZMQ_DONTWAIT);
-    k->z.send(k->router, bytes, n, ZMQ_DONTWAIT);
+    if (!m)
+        return k->z.send(k->router, "", 0, ZMQ_DONTWAIT) == 0;
+    atomic_fetch_add(&m->users, 1);
+    if (k->z.msg_init_data(&msg, m->bytes, m->n, release, m) != 0) {
+        release(NULL, m);
+        return k->z.send(k->router, "", 0, ZMQ_DONTWAIT) == 0;
+    }
+    if (k->z.msg_send(&msg, k->router, ZMQ_DONTWAIT) >= 0)
+        return 1;
+    k->z.msg_close(&msg);
+    return 0;
 }
 
 /* One message: its frames, of which at most three are kept; returns how many there were, or -1. */
@@ -229,6 +291,16 @@ static int receive(kv_events *k, char frames[3][256], int sizes[3])
     return n;
 }
 
+/* Once: who sends such requests could fill the log. */
+static void tell_odd(kv_events *k, int n)
+{
+    if (!k->told++)
+        log_msg(LOG_WARN, "--kv-events-replay: a request of %d frames, wanted an empty one and 8 bytes; further ones "
+                          "are not told", n - 1);
+    k->told = 1;
+}
+
+/* The queue of one reader holds all that is kept; a replay that finds it full ends, without the last message. */
 static void replay(kv_events *k)
 {
     char frames[3][256];
@@ -239,15 +311,17 @@ static void replay(kv_events *k)
     if (n < 0)
         return;
     if (n != 3 || sizes[0] > (int)sizeof frames[0] || sizes[1] != 0 || sizes[2] != 8) {
-        log_msg(LOG_WARN, "--kv-events-replay: a request of %d frames, wanted an empty one and 8 bytes", n - 1);
+        tell_odd(k, n);
         return;
     }
     for (int i = 0; i < 8; i++)
         from = from << 8 | (unsigned char)frames[2][i];
-    for (uint64_t i = from > k->oldest ? from : k->oldest; i < k->next; i++)
-        if (k->kept[i % KEPT].bytes)
-            answer(k, frames[0], (size_t)sizes[0], i, k->kept[i % KEPT].bytes, k->kept[i % KEPT].n);
-    answer(k, frames[0], (size_t)sizes[0], UINT64_MAX, "", 0);
+    for (uint64_t i = from > k->oldest ? from : k->oldest; i < k->next; i++) {
+        shared_bytes *m = k->kept[i % KEPT];
+        if (m && (atomic_load(&k->live) > LIVE_BYTES || !answer(k, frames[0], (size_t)sizes[0], i, m)))
+            return;
+    }
+    answer(k, frames[0], (size_t)sizes[0], UINT64_MAX, NULL);
 }
 
 static void *run(void *user)
@@ -273,14 +347,18 @@ static void *run(void *user)
 static int open_socket(kv_events *k, int type, const char *endpoint, const char *option, void **socket,
                        kvant_diag *diag)
 {
-    const int linger = LINGER_MS, room = 0; /* messages of a slow reader: as many as there are */
+    const int linger = LINGER_MS, room = KEPT + 1, on = 1; /* room: messages of one reader; all, and the last one */
+    const int64_t most = REQUEST_BYTES;
 
     *socket = k->z.socket(k->ctx, type);
     if (!*socket)
         return kvant_fail(diag, KVANT_ENOMEM, "%s: %s", option, k->z.strerror(k->z.error()));
     k->z.setsockopt(*socket, ZMQ_LINGER, &linger, sizeof linger);
-    if (type == ZMQ_ROUTER)
+    k->z.setsockopt(*socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    if (type == ZMQ_ROUTER) {
         k->z.setsockopt(*socket, ZMQ_SNDHWM, &room, sizeof room);
+        k->z.setsockopt(*socket, ZMQ_ROUTER_MANDATORY, &on, sizeof on); /* a send tells that there is no room */
+    }
     if (k->z.bind(*socket, endpoint) != 0)
         return kvant_fail(diag, KVANT_EINVAL, "%s %.80s: %s; wanted an address to bind, as tcp://*:5557", option,
                           endpoint, k->z.strerror(k->z.error()));
@@ -315,10 +393,14 @@ int kv_events_open(const kv_events_params *p, kv_events **out, kvant_diag *diag)
 
     if (!k)
         return kvant_fail(diag, KVANT_ENOMEM, "--kv-events: out of memory");
+    sigset_t all, before;
     k->p = *p;
     k->news = -1;
     pthread_mutex_init(&k->lock, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* threads inherit it: signals are the server's loop's */
     const int code = begin(k, diag);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code < 0)
         kv_events_close(k);
     else

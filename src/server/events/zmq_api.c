@@ -26,6 +26,8 @@ int zmq_api_open(zmq_api *z, kvant_diag *diag)
         { "zmq_bind", &z->bind },             { "zmq_setsockopt", &z->setsockopt },
         { "zmq_getsockopt", &z->getsockopt }, { "zmq_send", &z->send },
         { "zmq_recv", &z->recv },             { "zmq_poll", &z->poll },
+        { "zmq_msg_send", &z->msg_send },     { "zmq_msg_close", &z->msg_close },
+        { "zmq_msg_init_data", &z->msg_init_data },
         { "zmq_errno", &z->error },           { "zmq_strerror", &z->strerror },
     };
     void *lib = open_library();

@@ -8,7 +8,8 @@
 
 /* Numbers of libzmq's header. */
 enum { ZMQ_PUB = 1, ZMQ_ROUTER = 6 };                                                     /* sockets */
-enum { ZMQ_RCVMORE = 13, ZMQ_LINGER = 17, ZMQ_SNDHWM = 23, ZMQ_LAST_ENDPOINT = 32 };      /* options */
+enum { ZMQ_RCVMORE = 13, ZMQ_LINGER = 17, ZMQ_MAXMSGSIZE = 22, ZMQ_SNDHWM = 23, ZMQ_LAST_ENDPOINT = 32,
+       ZMQ_ROUTER_MANDATORY = 33 };                                                       /* options */
 enum { ZMQ_DONTWAIT = 1, ZMQ_SNDMORE = 2 };                                               /* flags */
 enum { ZMQ_POLLIN = 1 };
 
@@ -17,6 +18,10 @@ typedef struct zmq_item {
     int fd; /* where socket is NULL */
     short events, revents;
 } zmq_item; /* zmq_pollitem_t */
+
+typedef struct zmq_msg {
+    _Alignas(void *) unsigned char bytes[64];
+} zmq_msg; /* zmq_msg_t */
 
 typedef struct zmq_api {
     void *(*ctx_new)(void);
@@ -28,6 +33,9 @@ typedef struct zmq_api {
     int (*getsockopt)(void *socket, int option, void *v, size_t *n);
     int (*send)(void *socket, const void *data, size_t n, int flags);
     int (*recv)(void *socket, void *data, size_t n, int flags);
+    int (*msg_init_data)(zmq_msg *m, void *data, size_t n, void (*done)(void *data, void *user), void *user);
+    int (*msg_send)(zmq_msg *m, void *socket, int flags);
+    int (*msg_close)(zmq_msg *m);
     int (*poll)(zmq_item *items, int n, long ms);
     int (*error)(void);
     const char *(*strerror)(int error);
