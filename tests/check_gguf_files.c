@@ -48,6 +48,34 @@ static void check_memory_faults(void)
     gb_free(&b);
 }
 
+/* A second file beside the first: where an allocation fails, the tensors of the first are still there. */
+static void check_add_faults(void)
+{
+    gb b = { 0 };
+    gguf *g = NULL;
+    int n, rc = KVANT_ENOMEM;
+
+    gb_begin(&b, 3, 1, 1);
+    gb_kv_str(&b, "general.architecture", "qwen3");
+    gb_tensor(&b, "more", 2, shape_a, 0, 0);
+    gb_pad(&b, 32);
+    gb_fill(&b, 1024, 7);
+    CHECK(gb_write(&b, temp_path("more.gguf")) == 0, "write");
+    for (n = 0; n < 100 && rc == KVANT_ENOMEM; n++) {
+        CHECK(gguf_open(temp_path("fault.gguf"), &g, &diag) == KVANT_OK, "%s", diag.text);
+        mem_fail_after(n, 0);
+        rc = gguf_add(g, temp_path("more.gguf"), &diag);
+        mem_fail_after(-1, 0);
+        CHECK(rc == KVANT_OK || (rc == KVANT_ENOMEM && diag.text[0]), "allocation %d: %s", n, kvant_error_name(rc));
+        for (int i = 0; i < gguf_tensor_count(g); i++)
+            CHECK(gguf_tensor_at(g, i) && gguf_tensor_at(g, i)->name.n > 0, "allocation %d: tensor %d is lost", n, i);
+        CHECK(gguf_tensor_find(g, "c") && (rc != KVANT_OK || gguf_tensor_find(g, "more")), "allocation %d", n);
+        gguf_close(g);
+    }
+    CHECK(rc == KVANT_OK && n > 5, "added after %d failed allocations", n - 1);
+    gb_free(&b);
+}
+
 /* ---- files (G-10, G-11, G-13, G-14) ------------------------------------------------------------ */
 
 static void path_refused(const char *path, int want, const char *says)
@@ -368,6 +396,7 @@ int main(void)
     sa.sa_handler = foreign_handler;
     sigaction(SIGBUS, &sa, NULL);
     check_memory_faults();
+    check_add_faults();
     check_paths();
     check_truncated_while_mapped();
     check_foreign_fault();

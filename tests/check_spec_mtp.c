@@ -4,12 +4,15 @@
  * are no such block are refused.
  *
  *   check_spec_mtp */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file/file.h"
 #include "base/mem.h"
 #include "engine/session_impl.h"
 #include "support/check.h"
+#include "support/gguf_build.h"
 #include "support/spec_scene.h"
 
 static void run_as(spec_scene *c, const char *name, int spec, int preempt)
@@ -106,6 +109,30 @@ static void check_cuts(const char *path)
     close_block(&b);
 }
 
+/* A step keeps the hidden states of its drafts: as many as the engine says, and it refuses one more. */
+static void check_most(const char *path)
+{
+    const kvant_model_params mp = { .size = sizeof mp, .path = path };
+    int32_t tokens[64];
+    kvant_diag d = { "" };
+    block_engine b;
+    int seq, n = KVANT_MOST_DRAFTS + 1;
+
+    if (!open_block(&b, &mp, "f16"))
+        return;
+    serve_tokens(tokens, 64, 5);
+    CHECK(kvant_seq_new(b.e, &seq, &d) == KVANT_OK, "%s", d.text);
+    const int room = kvant_seq_draft_room(b.e, seq);
+    CHECK(room == KVANT_MOST_DRAFTS, "%s: room for %d drafts, wanted %d", path, room, KVANT_MOST_DRAFTS);
+    kvant_item it = { .seq = seq, .tokens = tokens, .n = 1 + n };
+    CHECK(kvant_step_drafts(b.e, &it, &n, 1, &d) == KVANT_EINVAL && strstr(d.text, "33 drafts among 34 tokens"),
+          "%s: 33 drafts: \"%s\"", path, d.text);
+    it.n = 1 + --n;
+    CHECK(kvant_step_drafts(b.e, &it, &n, 1, &d) == KVANT_OK, "%s: 32 drafts: %s", path, d.text);
+    CHECK(kvant_seq_accept(b.e, seq, n, &d) == KVANT_OK && kvant_seq_length(b.e, seq) == 1 + n, "%s: %s", path, d.text);
+    close_block(&b);
+}
+
 /* ---- a trained block ---- */
 
 enum { PIECES = 6, AHEAD = 60, WRITTEN = 64 };
@@ -182,6 +209,32 @@ static void refused(const char *path, const char *nextn, int mtp, const char *wh
     kvant_model_close(m);
 }
 
+/* A block behind as many layers as a model may have. */
+static void check_layers(void)
+{
+    static const char *const deep[] = { "qwen2vl.block_count=int:1024" };
+    char path[] = "/tmp/check_spec_mtp_XXXXXX";
+    const kvant_model_params mp = { .size = sizeof mp, .path = "tests/archs/qwen2vl.gguf", .nextn = path,
+                                    .overrides = deep, .n_overrides = 1 };
+    const int fd = mkstemp(path);
+    kvant_model *m = NULL;
+    kvant_diag d = { "" };
+    gb b = { 0 };
+
+    gb_begin(&b, 3, 1, 1);
+    gb_kv_str(&b, "general.architecture", "qwen2vl");
+    gb_tensor(&b, "x", 1, (const int64_t[]){ 8 }, 0, 0);
+    gb_pad(&b, 32);
+    gb_fill(&b, 32, 1);
+    CHECK(fd >= 0 && gb_write(&b, path) == 0, "%s is not written", path);
+    CHECK(kvant_model_open(&mp, &m, &d) == KVANT_EFORMAT && strstr(d.text, "block_count: 1024, wanted at most 1023"),
+          "a block behind 1024 layers: \"%s\"", d.text);
+    kvant_model_close(m);
+    gb_free(&b);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     int done = 0;
@@ -190,9 +243,12 @@ int main(void)
     refused("tests/archs/qwen2vl.gguf", "tests/archs/glm4moe.gguf", 0, "general.architecture");
     refused("tests/archs/qwen2vl.gguf", "tests/archs/qwen2vl.gguf", 0, "found twice");
     refused("tests/mtp/qwen2vl.gguf", "tests/archs/qwen2vl.gguf", 0, "wanted one without");
+    check_layers();
     check_cuts("tests/mtp/qwen2vl.gguf");
     check_cuts("tests/mtp/glm4moe.gguf");
     check_cuts("tests/mtp/deepseek2.gguf");
+    check_most("tests/mtp/qwen2vl.gguf");
+    check_most("tests/mtp/glm4moe.gguf");
     done += run_model("tests/mtp/qwen2vl.gguf", "f16", 64);
     done += run_model("tests/mtp/glm4moe.gguf", "tbq4_0", 0);
     done += run_model("tests/mtp/deepseek2.gguf", "q8_0", 64);

@@ -330,8 +330,8 @@ int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag);
 /* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the device cannot take rows back, or the model has recurrent
  * layers and draft_rows is below 2; diag says which. */
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag);
-/* Most drafts that the next step of the sequence may carry behind one token; 0 also where the engine verifies none.
- * KVANT_EINVAL: no such sequence. */
+/* Most drafts that the next step of the sequence may carry behind one token, at most 32 with mtp; 0 also where the
+ * engine verifies none.  KVANT_EINVAL: no such sequence. */
 int kvant_seq_draft_room(const kvant_engine *e, int seq);
 /* Another thread may call this: the running step returns KVANT_ECANCELED at the next device pass. */
 void kvant_engine_cancel(kvant_engine *e);

@@ -475,7 +475,8 @@ int kvant_seq_draft_room(const kvant_engine *e, int seq)
 
     if (room < 0 || kvant_engine_verifies(e, NULL) < 0)
         return room < 0 ? room : 0;
-    return ring > 0 && ring - 1 < room ? ring - 1 : room;
+    const int most = e->p.mtp && room > ENGINE_MTP_ROWS - 1 ? ENGINE_MTP_ROWS - 1 : room;
+    return ring > 0 && ring - 1 < most ? ring - 1 : most;
 }
 
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)

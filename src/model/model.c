@@ -444,6 +444,9 @@ static int open_shapes(kvant_model *m, kvant_diag *diag)
     snprintf(m->name, sizeof m->name, "%.*s", (int)(name.n < 90 ? name.n : 90), name.s);
     const key_reader r = { m->file, m->arch->name, diag };
     KVANT_TRY(read_common(&r, &m->hp, &m->n_nextn));
+    if (m->added && m->hp.n_layer + m->added > MODEL_MAX_LAYERS)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.block_count: %d, wanted at most %d beside a further file's block",
+                          m->arch_name, m->hp.n_layer, MODEL_MAX_LAYERS - m->added);
     m->n_nextn += m->added;
     KVANT_TRY(m->arch->shapes(m->file, &m->hp, diag));
     KVANT_TRY(read_own_window(&r, &m->hp));

@@ -208,12 +208,16 @@ static int tensor_less(const void *ctx, uint32_t a, uint32_t b)
 static int list_tensors(gguf *g, int from, size_t n, kvant_diag *diag)
 {
     const size_t had = (size_t)g->n_tensors, all = had + n;
+    uint32_t *order = kvant_calloc(all + 1, sizeof *order);
+    gguf_tensor *list = order ? kvant_realloc(g->tensors, had * sizeof *list, (all + 1) * sizeof *list) : NULL;
 
-    g->tensors = kvant_realloc(g->tensors, had * sizeof *g->tensors, (all + 1) * sizeof *g->tensors);
-    kvant_free(g->tensor_order);
-    g->tensor_order = kvant_calloc(all + 1, sizeof *g->tensor_order);
-    if (!g->tensors || !g->tensor_order)
+    if (!list) {
+        kvant_free(order);
         return kvant_fail(diag, KVANT_ENOMEM, "%s: no memory for %zu tensors", g->shards[0].name, all);
+    }
+    kvant_free(g->tensor_order);
+    g->tensors = list;
+    g->tensor_order = order;
     for (int i = from; i < g->n_shards; i++) {
         for (int j = 0; j < g->shards[i].n_tensors; j++) {
             g->tensors[g->n_tensors] = g->shards[i].tensors[j];
@@ -313,6 +317,9 @@ int gguf_add(gguf *g, const char *path, kvant_diag *diag)
                   *b = gguf_shard_find(&all[n], "general.architecture");
     if (!a || !b || a->bytes != b->bytes || memcmp(a->value, b->value, a->bytes) != 0)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: general.architecture differs from %s", all[n].name, all[0].name);
+    if (all[n].n_tensors > GGUF_MAX_TENSORS - g->n_tensors)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %d tensors beside %d of %s, wanted at most %d in all", all[n].name,
+                          all[n].n_tensors, g->n_tensors, all[0].name, GGUF_MAX_TENSORS);
     KVANT_TRY(list_tensors(g, (int)n, (size_t)all[n].n_tensors, diag));
     return gguf_seen_begin(g, diag);
 }
