@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import quality_pages as pages    # noqa: E402
 
 OUT = os.path.join("docs", "quality.svg")
-W, H, LEFT, RIGHT, TOP, BOTTOM = 760, 424, 84, 736, 46, 346
-LOW, HIGH, BITS = -5.0, 0.0, 10.0                  # powers of ten of the divergence; bits per value
+W, H, LEFT, RIGHT, TOP, BOTTOM = 760, 580, 84, 736, 46, 466
+LOW, HIGH, FEWEST, BITS = -5.0, 0.0, 2, 9          # powers of ten of the divergence; bits per value
 # Classes of the style sheet below, which has a second set of colours for dark pages.
 COLOURS = {"recommended": "good", "usable where memory decides": "fair", "not recommended": "poor"}
 STYLE = """<style>
@@ -24,8 +24,8 @@ STYLE = """<style>
 </style>"""
 # Where the names of points that lie close together go, so that none covers another: dx, dy, anchor.
 NAMES = {"qjl1_256 + tbq3_0": (0, 20, "middle"), "qjl1_256 + q4_polar": (8, -8, "start"), "turbo3": (8, -4, "start"),
-         "tbq3_0": (8, 12, "start"), "turbo3_tcq": (-9, 4, "end"), "turbo4_66": (-9, 4, "end"), "q4_0": (-2, -9, "middle"),
-         "tbq4_0, turbo4": (-4, 20, "middle")}
+         "tbq3_0": (8, 10, "start"), "turbo3_tcq": (-9, 0, "end"), "turbo4_66": (-9, 2, "end"), "q4_0": (8, -4, "start"),
+         "tbq4_0, turbo4": (8, 12, "start")}
 SAME = {"turbo4": "tbq4_0", "q4_polar_r": "q4_polar"}   # the same point but for the third digit
 
 
@@ -41,7 +41,7 @@ def points():
 
 
 def place(bits, kl):
-    return (LEFT + bits / BITS * (RIGHT - LEFT),
+    return (LEFT + (bits - FEWEST) / (BITS - FEWEST) * (RIGHT - LEFT),
             TOP + (HIGH - math.log10(kl)) / (HIGH - LOW) * (BOTTOM - TOP))
 
 
@@ -66,19 +66,19 @@ def page_marks():
         x, y = place(bits, kl)
         if name.startswith("kvarn"):
             yield f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" class="other"/>'
-            yield text(x + 8, y + 4, name, colour="soft", size=11)
+            yield text(x + 8, y + 6, name, colour="soft", size=11)
             continue
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if tail == 64 else 3.5}" class="page"/>'
         if tail == 128:
-            yield text(x - 8, y + 12, name, "end", colour="name")
+            yield text(x + 8, y + 12, name, colour="name")
 
 
 def grid():
     for e in range(int(LOW), int(HIGH) + 1):
-        y = place(0, 10.0 ** e)[1]
+        y = place(FEWEST, 10.0 ** e)[1]
         yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" class="line"/>'
         yield text(LEFT - 8, y + 4, f"{10.0 ** e:g}", "end", 11)
-    for b in range(0, int(BITS) + 1):
+    for b in range(FEWEST, BITS + 1):
         x = place(b, 1.0)[0]
         yield f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{BOTTOM}" class="line"/>'
         yield text(x, BOTTOM + 16, str(b), "middle", 11)
@@ -91,8 +91,8 @@ def svg():
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{H}" viewBox="0 0 {W} {H}" font-family="sans-serif">',
            STYLE, '<rect width="100%" height="100%" class="back"/>',
            text(LEFT, 24, "What a cache format costs: mean KL divergence to an f16 cache, by bits per value (f16: 16)", size=14),
-           text(RIGHT, TOP + 14, "dots: context 4096, tail 64, the worse of two small models", "end", 11, "soft"),
-           text(RIGHT, TOP + 28, "rings: page scope, large: tail 64, small: 128; squares: KVarN, tail 128; both: context 2048, dense", "end", 11, "soft")]
+           text(LEFT, H - 46, "dots: context 4096, exact tail 64, the worse of two small models", size=11, colour="soft"),
+           text(LEFT, H - 32, "rings: page scope, large with tail 64, small with 128; squares: KVarN, tail 128; both: context 2048, the dense model", size=11, colour="soft")]
     out += grid()
     for bits, kl, verdict, name in points():
         x, y = place(bits, kl)
@@ -102,8 +102,8 @@ def svg():
     out += page_marks()
     at = LEFT
     for verdict, colour in COLOURS.items():
-        out.append(f'<circle cx="{at + 5:.1f}" cy="{H - 18}" r="4.5" class="{colour}"/>')
-        out.append(text(at + 14, H - 14, verdict, colour=colour))
+        out.append(f'<circle cx="{at + 5:.1f}" cy="{H - 14}" r="4.5" class="{colour}"/>')
+        out.append(text(at + 14, H - 10, verdict, colour=colour))
         at += 30 + 7 * len(verdict)
     return "\n".join(out + ["</svg>"]) + "\n"
 
