@@ -1,7 +1,7 @@
 /* check_tiers.c: prefixes beyond the pool.  Prompts that a small pool gave up come back from host memory, and after a
  * restart, or in another session, from a folder: as many tokens as before, the same bits as alone.  Not for another
- * salt.  A damaged file is noticed, removed and its tokens are evaluated; the folder keeps its limit.  What is told
- * of blocks is what is there. */
+ * salt.  A damaged file is noticed, removed and its tokens are evaluated; the folder keeps its limit.  A pool that is
+ * full takes what fits.  What is told of blocks is what is there. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,6 +311,7 @@ static void check_damage(const char *path, int tail, void (*damage)(void), const
     serve_rig r;
     int64_t bytes;
 
+    log_seen_begin();
     damage();
     const int before = files(".kvb", &bytes);
     if (!open_rig(&r, path, tail, session_params(0, folder, 0)))
@@ -351,6 +352,98 @@ static void check_limit(const char *path, int tail)
     serve_close(&r);
 }
 
+/* ---- small pools: what is fetched must not take the place of what it is appended to ---- */
+
+static int open_small(serve_rig *r, const char *path, kvant_engine_params ep)
+{
+    if (!serve_open(r, path, ep, session_params(0, folder, 0)))
+        return 0;
+    atomic_store(&r->s->after_tick, audit);
+    return 1;
+}
+
+/* A prompt of tenant `whose`: its tokens are first[GEN], which its first answer fills. */
+static void ask_as(serve_rig *r, uint32_t whose, const int32_t *tokens, int n, int32_t *first)
+{
+    serve_out out = { .n = 0 };
+    kvant_request q = store_request(tokens, n, GEN, -1, salts[whose - 1]);
+
+    q.tenant = whose;
+    serve_one(r, &q, &out);
+    if (first && first[0] < 0)
+        memcpy(first, out.tokens, GEN * sizeof *first);
+    CHECK(out.n == GEN && (!first || memcmp(first, out.tokens, GEN * sizeof *first) == 0),
+          "small pool: a prompt of %d: %d tokens, or others: %s", n, out.n, out.text);
+}
+
+/* Two prompts with two pages in common are in the folder; the pool is full of others when the second one is asked. */
+static void check_branch(const char *path, int tail)
+{
+    kvant_engine_params ep = engine_params(tail);
+    serve_rig r;
+
+    for (int i = 1; i >= 0; i--) {
+        if (!open_small(&r, path, ep))
+            return;
+        ask(&r, i, salts[0], "branch");
+        serve_close(&r);
+    }
+    for (int pages = 6; pages <= PAGES; pages++) {
+        ep.pool_tokens = pages * KVANT_PAGE;
+        if (!open_small(&r, path, ep))
+            return;
+        ask(&r, 0, salts[0], "branch");
+        for (int k = 0; k < (pages - 3) / 3; k++)
+            ask(&r, 2 + k, salts[1], "branch, others");
+        ask(&r, 1, salts[0], "branch, the second");
+        serve_close(&r);
+    }
+    each_file(".kvb", remove_file);
+}
+
+/* A long prompt of one tenant is fetched into a pool that is full of another tenant's: soon its own holds more than its
+ * part, and only the node that it is appended to could be evicted. */
+static void check_tenants(const char *path, int tail)
+{
+    enum { LONG = 460 };
+    int32_t tokens[LONG], first[GEN] = { -1 };
+    kvant_engine_params ep = engine_params(tail);
+    serve_rig r;
+
+    serve_tokens(tokens, LONG, 777);
+    ep.n_ctx = 640;
+    for (int pages = 20; pages >= 10; pages = pages == 20 ? 13 : pages - 1) {
+        ep.pool_tokens = pages * KVANT_PAGE;
+        if (!open_small(&r, path, ep))
+            return;
+        for (int k = 0; k < pages / 3 && pages < 20; k++)
+            ask_as(&r, 2, prompts[k], N, NULL);
+        ask_as(&r, 1, tokens, LONG, first);
+        serve_close(&r);
+    }
+    each_file(".kvb", remove_file);
+}
+
+/* One place for a snapshot: the fetched state takes that of the node behind its own. */
+static void check_snaps(const char *path, int tail)
+{
+    int32_t whole[GEN] = { -1 }, part[GEN] = { -1 };
+    kvant_engine_params ep = engine_params(tail);
+    serve_rig r;
+
+    for (int i = 0; i < 4; i++) {
+        ep.snapshots = i < 2 ? 6 : i - 1;
+        if (!open_small(&r, path, ep))
+            return;
+        if (i > 0)
+            ask_as(&r, 1, prompts[0], N, whole);
+        for (int k = 0; k < 2 && i != 1; k++)
+            ask_as(&r, 1, prompts[0], 148, part);
+        serve_close(&r);
+    }
+    each_file(".kvb", remove_file);
+}
+
 static void check_model(const char *path, int tail, int hybrid)
 {
     make_prompts(path, tail);
@@ -361,6 +454,10 @@ static void check_model(const char *path, int tail, int hybrid)
     check_damage(path, tail, exchange_names, "names exchanged");
     check_limit(path, tail);
     each_file(".kvb", remove_file);
+    check_branch(path, tail);
+    check_tenants(path, tail);
+    if (hybrid)
+        check_snaps(path, tail);
 }
 
 static void check_refused(const char *path)
@@ -386,7 +483,6 @@ int main(void)
 {
     snprintf(folder, sizeof folder, "/tmp/check_tiers.%d", (int)getpid());
     mkdir(folder, 0700);
-    log_seen_begin();
     check_refused("tests/golden/tiny/qwen3.gguf");
     check_model("tests/golden/tiny/qwen3.gguf", 0, 0);
     check_model("tests/golden/tiny/qwen35.gguf", 0, 1);

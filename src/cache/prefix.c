@@ -16,12 +16,14 @@ static void reset(prefix_index *ix)
 {
     const int n = ix->kv->pages.n;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         ix->nodes[i].next = i + 1 < n ? i + 1 : -1;
+        ix->nodes[i].depth = PREFIX_GONE;
+    }
     for (int i = 0; i < ix->n_buckets; i++)
         ix->buckets[i] = -1;
     ix->unused = n > 0 ? 0 : -1;
-    ix->oldest = ix->newest = -1;
+    ix->oldest = ix->newest = ix->held = -1;
     ix->n_nodes = 0;
 }
 
@@ -79,6 +81,13 @@ static void list_add(prefix_index *ix, int i)
 }
 
 /* ---- look-up ---- */
+
+int prefix_up(const prefix_index *ix, int node)
+{
+    const int parent = ix->nodes[node].parent;
+
+    return parent >= 0 && ix->nodes[parent].depth < ix->nodes[node].depth ? parent : -1;
+}
 
 static uint32_t hash_block(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens)
 {
@@ -142,7 +151,7 @@ static int saved_tokens(const prefix_index *ix, int i)
 {
     const int depth = ix->nodes[i].depth;
 
-    for (i = ix->nodes[i].parent; i >= 0; i = ix->nodes[i].parent)
+    for (i = prefix_up(ix, i); i >= 0; i = prefix_up(ix, i))
         if (ix->nodes[i].snap >= 0)
             return (depth - ix->nodes[i].depth) * KVANT_PAGE;
     return (depth + 1) * KVANT_PAGE;
@@ -152,7 +161,7 @@ void prefix_touch(prefix_index *ix, int leaf)
 {
     if (leaf >= 0 && ix->nodes[leaf].snap >= 0)
         ix->nodes[leaf].value = ix->age + saved_tokens(ix, leaf);
-    for (int i = leaf; i >= 0; i = ix->nodes[i].parent) {
+    for (int i = leaf; i >= 0; i = prefix_up(ix, i)) {
         list_remove(ix, i);
         list_add(ix, i);
     }
@@ -164,7 +173,7 @@ int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *
 
     assert(hit->pages > 0 && s->len == 0);
     /* The table of the sequence is the list of pages: filled from the last node up, then shared in place. */
-    for (int i = hit->node; i >= 0; i = ix->nodes[i].parent)
+    for (int i = hit->node; i >= 0; i = prefix_up(ix, i))
         s->table[ix->nodes[i].depth] = ix->nodes[i].page;
     kv_seq_share(ix->kv, seq, s->table, hit->pages);
     prefix_touch(ix, hit->node);
@@ -234,6 +243,7 @@ static void remove_leaf(prefix_index *ix, int i)
     page_pool_unref(&ix->kv->pages, n->page);
     if (n->parent >= 0)
         ix->nodes[n->parent].children--;
+    n->depth = PREFIX_GONE;
     n->next = ix->unused;
     ix->unused = i;
     count_node(ix, i, -1);
@@ -241,11 +251,12 @@ static void remove_leaf(prefix_index *ix, int i)
     ix->changes++;
 }
 
-/* Blocks behind the last snapshot of their branch serve nobody. */
+/* Blocks behind the last snapshot of their branch serve nobody but a fetch that goes on there. */
 static void prune(prefix_index *ix, int i)
 {
-    while (i >= 0 && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv)) {
-        const int parent = ix->nodes[i].parent;
+    while (i >= 0 && i != ix->held && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 &&
+           !kv_pages_suffice(ix->kv)) {
+        const int parent = prefix_up(ix, i);
         remove_leaf(ix, i);
         i = parent;
     }
@@ -256,7 +267,7 @@ static void evict_some(prefix_index *ix, int n, int before, int over)
 {
     for (int i = ix->oldest; i >= 0 && ix->kv->pages.n_free - before < n;) {
         const int older = ix->nodes[i].older, newer = ix->nodes[i].newer, parent = ix->nodes[i].parent;
-        if (!page_pool_is_idle(&ix->kv->pages, ix->nodes[i].page) || ix->nodes[i].children > 0 ||
+        if (!page_pool_is_idle(&ix->kv->pages, ix->nodes[i].page) || ix->nodes[i].children > 0 || i == ix->held ||
             (over && !is_over(ix, i, 0))) {
             i = newer;
             continue;
@@ -326,6 +337,7 @@ static int add_node(prefix_index *ix, int parent, const unsigned char *salt, con
     int32_t *bucket = &ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)];
 
     assert(i >= 0); /* one node per page, and no page twice */
+    assert(parent < 0 || ix->nodes[parent].depth != PREFIX_GONE);
     ix->unused = n->next;
     n->parent = parent;
     n->depth = parent < 0 ? 0 : ix->nodes[parent].depth + 1;
@@ -388,7 +400,7 @@ static void forget_from(prefix_index *ix, int node)
         int up = i;
         newer = ix->nodes[i].newer;
         while (up >= 0 && up != node)
-            up = ix->nodes[up].parent;
+            up = prefix_up(ix, up);
         if (up == node && i != node) /* descendants are older than their ancestors: i is a leaf by now */
             remove_leaf(ix, i);
     }
@@ -486,7 +498,7 @@ void prefix_trim(prefix_index *ix)
 {
     for (int i = ix->oldest, newer; i >= 0; i = newer) { /* children are older: gone before their parents come */
         newer = ix->nodes[i].newer;
-        if (ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv))
+        if (i != ix->held && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv))
             remove_leaf(ix, i);
     }
 }

@@ -20,7 +20,7 @@
 
 #include "cache/kv.h"
 
-enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256, PREFIX_ID = 32 };
+enum { PREFIX_SALT = 16, PREFIX_OWNERS = 256, PREFIX_ID = 32, PREFIX_GONE = -1 };
 enum { PREFIX_EVICTED = 1, PREFIX_FORGOTTEN = 2, PREFIX_CLEARED = 3 }; /* why a block or a snapshot leaves */
 
 /* The functions that are told what comes and goes (engine/blocks/session_blocks.c).  Called while the node is whole:
@@ -42,7 +42,7 @@ typedef struct prefix_node {
     int32_t parent, next; /* -1: root, end of the bucket */
     int32_t newer, older; /* use list */
     int32_t page, snap;   /* snap -1: none */
-    int32_t depth, children;
+    int32_t depth, children; /* depth: PREFIX_GONE where the node is not in use */
     uint32_t hash, owner;
     double value; /* of the snapshot */
     unsigned char id[PREFIX_ID]; /* prefix_block_id: of the block with all that is before it */
@@ -55,6 +55,7 @@ typedef struct prefix_index {
     prefix_node *nodes; /* [pages]; unused ones are linked by next */
     int32_t *buckets;
     int n_buckets, n_nodes, unused, oldest, newest;
+    int held; /* neither this node nor what is before it is evicted or pruned: a fetch appends to it; -1: none */
     uint32_t hash_mask; /* tests: fewer bits */
     double age;         /* GreedyDual: value of the last snapshot that went */
     uint32_t owner;     /* whose the next nodes are: the tenant */
@@ -86,6 +87,8 @@ void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_
  * every process that makes the same rows. */
 void prefix_block_id(const prefix_index *ix, const unsigned char *parent, const unsigned char *salt,
                      const int32_t *tokens, unsigned char id[PREFIX_ID]);
+/* The node before, or -1.  Depth falls with each step, so that a walk to the root ends whatever the nodes say. */
+int prefix_up(const prefix_index *ix, int node);
 /* Node and its ancestors become the most recently used ones. */
 void prefix_touch(prefix_index *ix, int node);
 /* Seq (empty) takes over the pages and the state of a hit that was found since the last change. */
@@ -98,7 +101,7 @@ int prefix_resume(prefix_index *ix, const prefix_hit *hit, int seq, kvant_diag *
  * by now, nor what follows it. */
 void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *tokens, int seq, int n_pages,
                    const prefix_snap *snaps, int n_snaps);
-/* Frees n idle pages, or all there are; returns how many. */
+/* Frees n idle pages, or all there are but those of `held` and before it; returns how many. */
 int prefix_evict(prefix_index *ix, int n);
 /* A snapshot id, for the caller to fill; makes room if there is none free.  -1: all are in use elsewhere. */
 int prefix_take_snap(prefix_index *ix);

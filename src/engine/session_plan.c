@@ -103,7 +103,7 @@ static int idle_pages(const kvant_session *s, const prefix_hit *h)
 {
     int idle = 0;
 
-    for (int i = h->node; i >= 0; i = s->prefix.nodes[i].parent)
+    for (int i = h->node; i >= 0; i = prefix_up(&s->prefix, i))
         idle += page_pool_is_idle(&s->e->kv.pages, s->prefix.nodes[i].page);
     return idle;
 }

@@ -128,12 +128,10 @@ static reach look(const kvant_session *s, const request *q)
 static int take_page(kvant_session *s, int node)
 {
     page_pool *pool = &s->e->kv.pages;
-    int own = 0;
 
-    for (int i = node; i >= 0; i = s->prefix.nodes[i].parent)
-        own += page_pool_is_idle(pool, s->prefix.nodes[i].page);
-    if (pool->n_free == 0 && (pool->n_idle <= own || prefix_evict(&s->prefix, 1) == 0))
-        return -1;
+    s->prefix.held = node;
+    if (pool->n_free == 0)
+        prefix_evict(&s->prefix, 1);
     return page_pool_take(pool);
 }
 
@@ -158,8 +156,9 @@ static void fetch_state(kvant_session *s, int node)
 {
     kv_cache *kv = &s->e->kv;
     const prefix_node *n = &s->prefix.nodes[node];
-    int snap = prefix_take_snap(&s->prefix);
 
+    s->prefix.held = node;
+    int snap = prefix_take_snap(&s->prefix);
     if (snap < 0)
         return;
     page_pool_unref(&kv->snaps, snap); /* the next one that is taken */
@@ -211,7 +210,7 @@ static int fetch(kvant_session *s, const request *q, int64_t until)
         }
     }
     while (p == r.end && s->prefix.nodes[r.node].depth >= r.end)
-        r.node = s->prefix.nodes[r.node].parent;
+        r.node = prefix_up(&s->prefix, r.node);
     if (p == r.end && !s->pages_suffice && s->prefix.nodes[r.node].snap < 0)
         fetch_state(s, r.node);
     return 1;
@@ -239,6 +238,7 @@ void tiers_fetch(kvant_session *s, request *const *list, int n)
             prefix_find(&s->prefix, list[i]->share, list[i]->tokens, list[i]->r.n_prompt, &list[i]->hit);
             list[i]->looked.beyond = fetch(s, list[i], until);
             cut = !list[i]->looked.beyond;
+            s->prefix.held = -1;
         }
     if (!cut)
         prefix_trim(&s->prefix); /* what nothing can be resumed from: a state was not there any more */
