@@ -50,6 +50,15 @@ def check_log(folder):
         k.recv(10)
         k.close()
         got = [json.loads(x) for x in lines_of(out, 6)]
+        for method, path in ("G" * 3000, "/v1/models"), ("GET", "/" + "\x01\"" * 400):
+            s.raw(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer guess\r\nConnection: close\r\n\r\n".encode("latin-1"), wait=1)
+        s.post("/v1/completions/render", {"prompt": ["a", "b"]}, **bearer("gamma"))
+        with s.open("/v1/completions", {**BODY, "max_tokens": 400, "stream": True}, {"Authorization": "Bearer beta"}) as k:
+            k.recv(10)
+            k.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")    # a reset
+        more = [json.loads(x) for x in lines_of(out, 10)[6:]]
+    C.ok(len(more) == 4 and more[0]["method"] == "G" * 23 and more[1]["status"] >= 400 and more[1]["path"].startswith("/\x01\""), more)
+    C.ok(all(x["client"] == "127.0.0.1" for x in more), f"the address, though the client has reset its connection: {more}")
     first, streamed, wrong, odd, vectors, left = got
     C.ok(first["key"] == "Alice's laptop" and first["status"] == 200 and first["path"] == "/v1/completions" and first["method"] == "POST" and first["complete"], first)
     C.ok(first["prompt_tokens"] == usage["prompt_tokens"] and first["completion_tokens"] == 5 and first["id"].startswith("cmpl-") and first["model"] == "llama", first)
@@ -116,6 +125,8 @@ def check_keys(folder):
         C.ok([status(s, k) for k in ("alpha", "beta", "delta", "root")] == [401, 200, 200, 200], "the new keys hold, the one taken back does not")
         data = unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(stream))
         C.ok(data.endswith(b"data: [DONE]\n\n"), f"a stream goes on: {data[-80:]}")
+        text = re.findall(r"^kvant_key_\w+\{.*?\}", s.request("GET", "/metrics", **bearer("root"))[2].decode(), re.M)
+        C.ok(len(text) == len(set(text)), f"a series twice: {text}")
         n = counters(s, "root")
         C.ok(n[("generation_tokens", "ann")] == 1505 and n[("requests", "robert")] >= 1 and n[("requests", "dora")] == 1, n)
         C.ok(s.post("/v1/completions", BODY, **bearer("delta"))[0] == 200, "a new key generates")
@@ -124,6 +135,13 @@ def check_keys(folder):
         write_keys(keys, "alpha ann\nbeta robert\n")
         hangup(s, "SIGHUP: 3 API keys, 1 of them")
         C.ok([status(s, k) for k in ("alpha", "root")] == [200, 401] and s.request("GET", "/slots", **bearer("delta"))[0] == 200, "back, and another administrator")
+        write_keys(admin, "delta dora\nzeta ann\n")
+        write_keys(keys, "zeta ann\nalpha2 ann\nalpha ann\nbeta robert\n")
+        hangup(s, "SIGHUP: 5 API keys, 2 of them")
+        C.ok(s.request("GET", "/slots", **bearer("zeta"))[0] == 200, "a new key of both files administers")
+        s.post("/v1/completions", BODY, **bearer("alpha2"))
+        text = s.request("GET", "/metrics", **bearer("zeta"))[2].decode()
+        C.ok(re.findall(r'^kvant_key_generation_tokens_total\{key="ann"\} (\d+)$', text, re.M) == ["1510"], "keys of one name have one series")
         for bad, why in (("", "no key in it"), ("key na\x01me\n", "byte 0x01 in its name"), ("x" * 600, "600 bytes"), ("\n".join(f"key{i}" for i in range(1100)), "more than")):
             write_keys(keys, bad)
             hangup(s, "SIGHUP: nothing is changed")

@@ -289,22 +289,27 @@ static void take_shape(generation *g, request *r)
 }
 
 /* A client that has one id cannot tell another one. */
-static void make_id(job *j, const char *begins, uint64_t number)
+static void make_id(const server *s, const char *begins, uint64_t number, char out[JOB_ID])
 {
-    unsigned char text[sizeof j->s->secret + sizeof number], hash[32];
+    unsigned char text[sizeof s->secret + sizeof number], hash[32];
     size_t n;
 
-    memcpy(text, j->s->secret, sizeof j->s->secret);
-    memcpy(text + sizeof j->s->secret, &number, sizeof number);
+    memcpy(text, s->secret, sizeof s->secret);
+    memcpy(text + sizeof s->secret, &number, sizeof number);
     sha256(text, sizeof text, hash);
-    n = (size_t)snprintf(j->id, sizeof j->id, "%s", begins);
+    n = (size_t)snprintf(out, JOB_ID, "%s", begins);
     for (int i = 0; i < 12; i++)
-        n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", hash[i]);
+        n += (size_t)snprintf(out + n, JOB_ID - n, "%02x", hash[i]);
+}
+
+void job_id_text(server *s, const char *begins, char out[JOB_ID])
+{
+    make_id(s, begins, atomic_fetch_add(&s->next_id, 1) + 1, out);
 }
 
 void job_make_id(job *j, const char *begins)
 {
-    make_id(j, begins, atomic_fetch_add(&j->s->next_id, 1) + 1);
+    job_id_text(j->s, begins, j->id);
 }
 
 /* Returns the request's number. */
@@ -316,7 +321,7 @@ static uint64_t take_request(job *j, request *r)
     j->stream = r->stream;
     take_tools(&j->gen, r, j->m);
     take_shape(&j->gen, r);
-    make_id(j, answers[r->shape].id, number);
+    make_id(s, answers[r->shape].id, number, j->id);
     return number;
 }
 

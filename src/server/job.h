@@ -92,6 +92,7 @@ typedef struct choice {
     const char *echo; /* points into the job */
 } choice;
 
+enum { JOB_ID = 40 }; /* bytes of an id */
 enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
 
 enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK };
@@ -165,7 +166,7 @@ struct job {
     int kind;
     _Atomic int refs; /* the connection, each running choice, the dirty list */
     int stream, n_choices;
-    char id[40];
+    char id[JOB_ID];
     int64_t created;
     unsigned lane; /* whose: masks are made in turns over these */
     pthread_mutex_t lock;
@@ -190,6 +191,7 @@ int job_event(void *user, const kvant_event *ev); /* of a request; user: its cho
 /* n choices; one reference, the caller's, which holds m (or NULL) too.  NULL: no memory. */
 job *job_new(server *s, served *m, int kind, int n);
 void job_release(job *j);
+void job_id_text(server *s, const char *begins, char out[JOB_ID]); /* a new one; any thread */
 void job_make_id(job *j, const char *begins); /* a new j->id; any thread that has the job alone */
 /* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
  * key: its index, -1: none. */

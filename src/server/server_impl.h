@@ -28,6 +28,7 @@ enum {
     MODEL_NAME = 256,
     MODELS_MOST = 1024,
     LISTEN_MOST = 8, /* addresses */
+    ADDRESS_TEXT = 48,
 };
 
 typedef struct call call;
@@ -45,6 +46,7 @@ struct work {
     int picks;        /* it is for one */
     api_error refused; /* why there is none */
     int key, autoload;
+    int admin; /* the key was an administrator's when the request came, or there are no keys */
     _Atomic int left; /* its client */
     sbuf body;
     int64_t reserved; /* of the budget of bodies */
@@ -78,6 +80,7 @@ struct client {
     int body_done;
     int known; /* one of its requests was allowed to more than the public routes */
     int cut;   /* shut down to make room */
+    char address[ADDRESS_TEXT]; /* as it was when it connected: a reset socket tells none */
     job *job;
     client *prev, *next;
 };
@@ -239,6 +242,7 @@ typedef struct key_use {
 } key_use;
 int access_open(server *s, kvant_diag *diag);
 void access_close(server *s);
+void access_address(const struct sockaddr *a, char out[ADDRESS_TEXT]); /* "unix"; NULL: "-" */
 void access_done(call *c, int whole);              /* a request has ended: counted, and logged if that is wanted */
 void access_metrics(const call *c, sbuf *out); /* the counters of all keys for an administrator, else of the own one */
 

@@ -249,6 +249,7 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
                  .shape = c->route->shape,
                  .picks = (c->route->flags & ROUTE_MODEL) != 0,
                  .key = c->key,
+                 .admin = !server_has_keys(c->s) || auth_is_admin(c->s->p.keys, c->key),
                  .body = c->body,
                  .reserved = c->body_reserved };
     w->autoload = autoload ? strcmp(autoload, "true") == 0 || strcmp(autoload, "1") == 0 : c->s->p.autoload;

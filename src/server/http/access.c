@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "server/routes/routes.h"
 
-enum { LINE_BYTES = 1200 };
+enum { LINE_BYTES = 4096, METHOD_BYTES = 24 }; /* a pipe takes so many bytes at once */
 
 int access_open(server *s, kvant_diag *diag)
 {
@@ -54,20 +54,13 @@ static key_use tokens_of(job *j)
     return u;
 }
 
-static void client_address(const client *k, char out[64])
+void access_address(const struct sockaddr *a, char out[ADDRESS_TEXT])
 {
-    struct sockaddr_storage a;
-    socklen_t n = sizeof a;
-
-    snprintf(out, 64, "-");
-    if (!k || getpeername(k->fd, (struct sockaddr *)&a, &n) != 0)
-        return;
-    if (a.ss_family == AF_INET)
-        inet_ntop(AF_INET, &((struct sockaddr_in *)&a)->sin_addr, out, 64);
-    else if (a.ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &((struct sockaddr_in6 *)&a)->sin6_addr, out, 64);
-    else
-        snprintf(out, 64, "unix");
+    snprintf(out, ADDRESS_TEXT, "%s", a ? "unix" : "-");
+    if (a && a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out, ADDRESS_TEXT);
+    else if (a && a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, out, ADDRESS_TEXT);
 }
 
 static void time_text(char out[40])
@@ -81,33 +74,6 @@ static void time_text(char out[40])
     snprintf(out + n, 40 - n, ".%03ldZ", now.tv_nsec / 1000000);
 }
 
-static void put_json(const call *c, const key_use *u, int whole, const char *when, const char *from, double ms)
-{
-    jsonw w;
-
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_kstr(&w, "time", when);
-    jsonw_kstr(&w, "client", from);
-    jsonw_kstr(&w, "key", name_of(c->s, c->key));
-    jsonw_kstr(&w, "method", c->method);
-    jsonw_kstr(&w, "path", c->path);
-    jsonw_kint(&w, "status", c->status);
-    jsonw_kbool(&w, "complete", whole);
-    jsonw_key(&w, "ms");
-    jsonw_num(&w, ms);
-    jsonw_kstr(&w, "id", c->job ? c->job->id : "");
-    jsonw_kstr(&w, "model", c->job && c->job->m ? c->job->m->name : "");
-    jsonw_kint(&w, "prompt_tokens", (int64_t)u->prompt);
-    jsonw_kint(&w, "cached_tokens", (int64_t)u->cached);
-    jsonw_kint(&w, "completion_tokens", (int64_t)u->generated);
-    jsonw_end(&w);
-    char line[LINE_BYTES];
-    if (!jsonw_error(&w) && snprintf(line, sizeof line, "%s\n", w.buf) < (int)sizeof line)
-        log_emit(STDOUT_FILENO, line);
-    jsonw_free(&w);
-}
-
 /* A text from outside could begin a line of its own, or hide one. */
 static void plain(const char *s, char *out, size_t cap)
 {
@@ -118,17 +84,56 @@ static void plain(const char *s, char *out, size_t cap)
     out[n] = 0;
 }
 
-static void put_text(const call *c, const key_use *u, int whole, const char *when, const char *from, double ms)
+/* brief: without texts that may be long.  0: the line is too long, or there is no memory. */
+static int put_line(const call *c, const key_use *u, int whole, const char *when, double ms, int brief)
 {
-    char line[LINE_BYTES], path[sizeof c->path], method[24], key[AUTH_NAME];
+    char method[METHOD_BYTES], line[LINE_BYTES];
+    jsonw w;
+
+    plain(c->method, method, sizeof method);
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kstr(&w, "time", when);
+    jsonw_kstr(&w, "client", c->client ? c->client->address : "-");
+    jsonw_kstr(&w, "key", name_of(c->s, c->key));
+    jsonw_kstr(&w, "method", method);
+    jsonw_kstr(&w, "path", brief ? "" : c->path);
+    jsonw_kint(&w, "status", c->status);
+    jsonw_kbool(&w, "complete", whole);
+    jsonw_key(&w, "ms");
+    jsonw_num(&w, ms);
+    jsonw_kstr(&w, "id", c->job ? c->job->id : "");
+    jsonw_kstr(&w, "model", !brief && c->job && c->job->m ? c->job->m->name : "");
+    jsonw_kint(&w, "prompt_tokens", (int64_t)u->prompt);
+    jsonw_kint(&w, "cached_tokens", (int64_t)u->cached);
+    jsonw_kint(&w, "completion_tokens", (int64_t)u->generated);
+    jsonw_end(&w);
+    const int fits = !jsonw_error(&w) && snprintf(line, sizeof line, "%s\n", w.buf) < (int)sizeof line;
+    if (fits)
+        log_emit(STDOUT_FILENO, line);
+    jsonw_free(&w);
+    return fits;
+}
+
+static void put_json(const call *c, const key_use *u, int whole, const char *when, double ms)
+{
+    if (!put_line(c, u, whole, when, ms, 0) && !put_line(c, u, whole, when, ms, 1))
+        log_msg(LOG_ERROR, "--log-access: a line of a request with status %d could not be written", c->status);
+}
+
+static void put_text(const call *c, const key_use *u, int whole, const char *when, double ms)
+{
+    char line[LINE_BYTES], path[sizeof c->path], method[METHOD_BYTES], key[AUTH_NAME];
     const char *name = name_of(c->s, c->key);
 
     plain(c->path, path, sizeof path);
     plain(c->method, method, sizeof method);
     plain(name[0] ? name : "-", key, sizeof key);
-    snprintf(line, sizeof line, "%s %s %s %s %s %d%s %.1fms %s prompt=%llu cached=%llu completion=%llu\n", when, from,
-             key, method, path, c->status, whole ? "" : " cut", ms, c->job ? c->job->id : "-",
-             (unsigned long long)u->prompt, (unsigned long long)u->cached, (unsigned long long)u->generated);
+    snprintf(line, sizeof line, "%s %s %s %s %s %d%s %.1fms %s prompt=%llu cached=%llu completion=%llu\n", when,
+             c->client ? c->client->address : "-", key, method, path, c->status, whole ? "" : " cut", ms,
+             c->job && c->job->id[0] ? c->job->id : "-", (unsigned long long)u->prompt,
+             (unsigned long long)u->cached, (unsigned long long)u->generated);
     log_emit(STDOUT_FILENO, line);
 }
 
@@ -136,7 +141,7 @@ void access_done(call *c, int whole)
 {
     key_use *sum = &c->s->budget.uses[c->key + 1];
     const key_use u = tokens_of(c->job);
-    char from[64], when[40];
+    char when[40];
 
     sum->requests++;
     sum->failed += c->status >= 400 || !whole;
@@ -145,9 +150,8 @@ void access_done(call *c, int whole)
     sum->generated += u.generated;
     if (c->s->p.access_log == SERVER_LOG_NONE)
         return;
-    client_address(c->client, from);
     time_text(when);
-    (c->s->p.access_log == SERVER_LOG_JSON ? put_json : put_text)(c, &u, whole, when, from,
+    (c->s->p.access_log == SERVER_LOG_JSON ? put_json : put_text)(c, &u, whole, when,
                                                                   (double)(clock_ns() - c->t0_ns) * 1e-6);
 }
 
@@ -172,17 +176,40 @@ static uint64_t value_of(const key_use *u, size_t at)
     return v;
 }
 
+/* The first key with the name of key k: keys that took each other's place have one series, which never falls. */
+static int first_of_name(const auth *keys, int k)
+{
+    int i = 0;
+
+    while (strcmp(keys->keys[i].name, keys->keys[k].name) != 0)
+        i++;
+    return i;
+}
+
+/* first: of each key; NULL: of key k alone. */
+static uint64_t sum_of(const call *c, const int *first, int k, size_t at)
+{
+    uint64_t n = 0;
+
+    for (int i = k; i < (first ? c->s->p.keys->n : k + 1); i++)
+        n += first && first[i] != k ? 0 : value_of(&c->s->budget.uses[i + 1], at);
+    return n;
+}
+
 void access_metrics(const call *c, sbuf *out)
 {
     const auth *keys = c->s->p.keys;
     const int all = server_has_keys(c->s) && auth_is_admin(keys, c->key);
+    int first[AUTH_MAX_KEYS];
 
+    for (int k = 0; all && k < keys->n; k++)
+        first[k] = first_of_name(keys, k);
     for (size_t i = 0; server_has_keys(c->s) && i < sizeof counters / sizeof *counters; i++) {
         sbuf_printf(out, "# HELP kvant_key_%s_total %s\n# TYPE kvant_key_%s_total counter\n", counters[i].name,
                     counters[i].help, counters[i].name);
         for (int k = 0; k < keys->n; k++)
-            if (all || k == c->key)
+            if (all ? first[k] == k : k == c->key)
                 sbuf_printf(out, "kvant_key_%s_total{key=\"%s\"} %llu\n", counters[i].name, keys->keys[k].name,
-                            (unsigned long long)value_of(&c->s->budget.uses[k + 1], counters[i].at));
+                            (unsigned long long)sum_of(c, all ? first : NULL, k, counters[i].at));
     }
 }

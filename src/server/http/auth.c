@@ -160,7 +160,7 @@ int auth_renew(auth *a, const auth *fresh, kvant_diag *diag)
     int more = 0;
 
     for (int i = 0; i < fresh->n; i++)
-        more += same_key(a, fresh, i) < 0;
+        more += same_key(a, fresh, i) < 0 && same_key(fresh, fresh, i) == i;
     if (fresh->n == 0 || a->n + more > auth_room(a))
         return kvant_fail(diag, KVANT_EINVAL, "API keys: found %d, of them %d new ones since the start, wanted at least 1 and "
                           "room for them (%d)", fresh->n, more, auth_room(a) - a->n);
@@ -171,7 +171,7 @@ int auth_renew(auth *a, const auth *fresh, kvant_diag *diag)
             a->keys[i] = fresh->keys[k];
     }
     for (int i = 0; i < fresh->n; i++) {
-        if (same_key(a, fresh, i) >= 0)
+        if (same_key(a, fresh, i) >= 0 || same_key(fresh, fresh, i) != i) /* of both files: the admin's, behind */
             continue;
         memcpy(a->hash[a->n], fresh->hash[i], sizeof *a->hash);
         a->keys[a->n++] = fresh->keys[i];

@@ -132,7 +132,11 @@ void call_connection(void *cls, struct MHD_Connection *conn, void **socket_conte
 
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *socket_context = info ? add_client(s, info->connect_fd) : NULL;
+        client *k = info ? add_client(s, info->connect_fd) : NULL;
+        *socket_context = k;
+        info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        if (k)
+            access_address(info ? info->client_addr : NULL, k->address);
         budget_make_room(s);
     } else if (*socket_context) {
         remove_client(s, *socket_context);

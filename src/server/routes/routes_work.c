@@ -20,7 +20,7 @@ int work_submitted(work *w, int kind)
 /* Nothing is asked but that the model be there, as it is now, or that it go; only an administrator sends it away. */
 static int answer_idle(work *w, request *r)
 {
-    const int may = w->s->p.router && (!server_has_keys(w->s) || auth_is_admin(w->s->p.keys, w->key));
+    const int may = w->s->p.router && w->admin;
     if (r->idle == IDLE_UNLOAD && may)
         models_unload(w->m);
     else
@@ -73,10 +73,11 @@ int make_count(work *w, api_error *e)
 static void put_rendered(work *w, const request *r, int i, jsonw *out)
 {
     const prompt *p = &r->prompts[i];
+    char id[JOB_ID];
 
     jsonw_object(out);
-    job_make_id(w->job, "render-");
-    jsonw_kstr(out, "request_id", w->job->id);
+    job_id_text(w->s, "render-", id);
+    jsonw_kstr(out, "request_id", id);
     jsonw_kstr(out, "model", w->m->name);
     jsonw_key(out, "token_ids");
     jsonw_array(out);
