@@ -186,9 +186,102 @@ static void check_refused(void)
     close_drafter(&a);
 }
 
+/* ---- texts beside each other ---- */
+
+enum { LANES = 3, ROWS = 512 };
+
+typedef struct lanes_of {
+    drafter target, own;
+    draft_model model;
+    draft_seq at[LANES];
+    draft_lane lane[LANES];
+    int32_t tokens[LANES][128];
+} lanes_of;
+
+/* Texts of 70, 30 and 20 tokens for a drafter of ROWS tokens beside a model that has more. */
+static int open_lanes(lanes_of *l, int64_t pool)
+{
+    static const int n[LANES] = { 70, 30, 20 };
+    static const char path[] = "tests/golden/tiny/qwen3.gguf";
+    kvant_diag d = { "" };
+
+    memset(l, 0, sizeof *l);
+    if (!open_drafter(&l->target, path, 0, 128, 64) || !open_drafter(&l->own, path, pool, 128, 64))
+        return 0;
+    l->target.m->hp.n_vocab = ROWS + 40; /* it evaluates nothing */
+    if (draft_model_create(&l->model, l->target.e, l->own.e, &d) != KVANT_OK) {
+        CHECK(0, "%s: %s", path, d.text);
+        return 0;
+    }
+    for (int i = 0; i < LANES; i++) {
+        serve_tokens(l->tokens[i], n[i], 31 + (uint64_t)i);
+        l->lane[i] = (draft_lane){ .at = &l->at[i], .tokens = l->tokens[i], .n = n[i], .most = 4, .live = 1 };
+    }
+    return 1;
+}
+
+static void close_lanes(lanes_of *l)
+{
+    for (int i = 0; i < LANES; i++)
+        draft_model_drop(&l->model, &l->at[i]);
+    check_idle(&l->own, "lanes");
+    draft_model_free(&l->model);
+    close_drafter(&l->own);
+    close_drafter(&l->target);
+}
+
+static void check_rows(const lanes_of *l, int i)
+{
+    const draft_seq *at = &l->at[i];
+    const int len = at->place ? kvant_seq_length(l->own.e, at->place - 1) : 0;
+
+    CHECK(len == at->rows + at->n_fed, "text %d: %d rows and %d guesses, the sequence has %d", i, at->rows, at->n_fed,
+          len);
+}
+
+/* A token that the drafter lacks, in the middle or at the end of a text, turns that text off and no other. */
+static void check_unknown(int where)
+{
+    lanes_of l;
+
+    if (!open_lanes(&l, 0))
+        return;
+    l.tokens[1][where] = ROWS;
+    for (int round = 0; round < 3; round++) {
+        const int rows = (round ? draft_model_next : draft_model_begin)(&l.model, l.lane, LANES, 0);
+        CHECK(rows == (round ? 2 : 90), "token %d, round %d: %d rows", where, round, rows);
+        for (int i = 0; i < LANES; i++) {
+            CHECK(l.lane[i].live == (i != 1) && l.at[i].off == (i == 1), "token %d, round %d: text %d: live %d, off %d",
+                  where, round, i, l.lane[i].live, l.at[i].off);
+            check_rows(&l, i);
+        }
+    }
+    close_lanes(&l);
+}
+
+/* A step without room: the longest text has no guesses any more, and the others go on in the next one. */
+static void check_room(void)
+{
+    lanes_of l;
+
+    if (!open_lanes(&l, 3 * 64))
+        return;
+    CHECK(draft_model_begin(&l.model, l.lane, LANES, 0) == 0 && l.at[0].off, "3 pages: 4 were taken");
+    for (int i = 0; i < LANES; i++)
+        check_rows(&l, i);
+    l.lane[1].live = l.lane[2].live = 1;
+    CHECK(draft_model_begin(&l.model, l.lane, LANES, 0) == 50, "the others do not go on");
+    CHECK(!l.lane[0].live && l.lane[1].live && l.lane[2].live, "live: %d %d %d", l.lane[0].live, l.lane[1].live,
+          l.lane[2].live);
+    close_lanes(&l);
+}
+
 int main(void)
 {
     check_refused();
+    check_unknown(3);
+    check_unknown(29);
+    check_room();
     run_model("tests/golden/tiny/qwen3.gguf", "tests/golden/tiny/llama.gguf", "f16", 64);
     run_model("tests/golden/tiny/llama.gguf", "tests/golden/tiny/qwen3.gguf", "tbq4_0", 0);
     return check_end("check_spec_model");

@@ -125,8 +125,17 @@ static void make_room(draft_model *d, draft_lane *lanes, int n)
         lanes[d->lane_of[i]].live = 0;
 }
 
+/* A lane's rows in the step are its own now; first: they are of the text. */
+static void take_rows(draft_seq *at, int n, int first)
+{
+    if (first)
+        at->rows += n;
+    else
+        at->n_fed += n;
+}
+
 /* Runs n items; returns the rows that they had, 0: none came of it. */
-static int run(draft_model *d, draft_lane *lanes, int n)
+static int run(draft_model *d, draft_lane *lanes, int n, int first)
 {
     kvant_diag diag = { "" };
     const int code = n > 0 ? kvant_step(d->e, d->items, n, &diag) : KVANT_OK;
@@ -144,7 +153,9 @@ static int run(draft_model *d, draft_lane *lanes, int n)
         draft_lane *lane = &lanes[d->lane_of[i]];
         if (d->dead || kvant_step_code(d->e, i) != KVANT_OK)
             turn_off(d, lane);
-        else if (lane->live)
+        else
+            take_rows(lane->at, d->items[i].n, first);
+        if (lane->live)
             take_guess(d, i, lane);
         rows += d->items[i].n;
     }
@@ -182,6 +193,15 @@ static int wanted(int likely)
     return likely ? KVANT_LOGITS_TOP : KVANT_LOGITS_GREEDY;
 }
 
+/* 1: the drafter has all tokens of the text that it has not seen; its vocabulary may be the smaller one. */
+static int knows_text(const draft_model *d, const draft_lane *lane)
+{
+    for (int i = lane->at->rows; i < lane->n; i++)
+        if (lane->tokens[i] < 0 || lane->tokens[i] >= d->e->m->hp.n_vocab)
+            return 0;
+    return 1;
+}
+
 /* The tokens that the text has more than its rows there; at most `left` where they are many.  The last of them gives
  * the guess. */
 static void add_text(draft_model *d, draft_lane *lane, int i, int *n_items, int *left, int likely)
@@ -190,6 +210,10 @@ static void add_text(draft_model *d, draft_lane *lane, int i, int *n_items, int 
     const int missing = lane->n - at->rows;
     int n = missing <= FEW || missing <= *left ? missing : (at->rows + *left) / KVANT_PAGE * KVANT_PAGE - at->rows;
 
+    if (!knows_text(d, lane)) {
+        turn_off(d, lane);
+        return;
+    }
     lane->live = n == missing;
     if (n <= 0)
         return;
@@ -197,7 +221,6 @@ static void add_text(draft_model *d, draft_lane *lane, int i, int *n_items, int 
     d->lane_of[*n_items] = i;
     d->items[(*n_items)++] = (kvant_item){ .seq = at->place - 1, .tokens = lane->tokens + at->rows, .n = n,
                                            .prompt = missing > FEW, .logits = lane->live ? wanted(likely) : 0 };
-    at->rows += n;
 }
 
 int draft_model_begin(draft_model *d, draft_lane *lanes, int n, int likely)
@@ -207,11 +230,11 @@ int draft_model_begin(draft_model *d, draft_lane *lanes, int n, int likely)
     for (int i = 0; i < n; i++) {
         draft_lane *lane = &lanes[i];
         const int fits = !d->dead && !lane->at->off && lane->n < d->e->p.n_ctx;
-        lane->live = lane->live && fits && lane->tokens[lane->n - 1] < d->e->m->hp.n_vocab && find_place(d, lane);
+        lane->live = lane->live && fits && find_place(d, lane);
         if (lane->live)
             add_text(d, lane, i, &n_items, &left, likely);
     }
-    return run(d, lanes, n_items);
+    return run(d, lanes, n_items, 1);
 }
 
 int draft_model_next(draft_model *d, draft_lane *lanes, int n, int likely)
@@ -232,7 +255,6 @@ int draft_model_next(draft_model *d, draft_lane *lanes, int n, int likely)
         d->lane_of[n_items] = i;
         d->items[n_items++] = (kvant_item){ .seq = at->place - 1, .tokens = &at->fed[at->n_fed], .n = 1,
                                             .logits = wanted(likely) };
-        at->n_fed++;
     }
-    return run(d, lanes, n_items);
+    return run(d, lanes, n_items, 0);
 }
