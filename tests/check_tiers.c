@@ -444,6 +444,65 @@ static void check_snaps(const char *path, int tail)
     each_file(".kvb", remove_file);
 }
 
+/* ---- a block in each tick ---- */
+
+static _Atomic int n_unheard; /* ticks with a block in the index that was not told */
+
+/* What was told can be resumed from: behind each block, or at it, is a snapshot. */
+static void audit_told(kvant_session *s)
+{
+    const prefix_index *ix = &s->prefix;
+    int resumable = 0;
+
+    audit(s);
+    for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer) {
+        int found = s->pages_suffice;
+        for (int k = ix->oldest; k >= 0 && !found; k = ix->nodes[k].newer)
+            for (int up = k; up >= 0 && ix->nodes[k].snap >= 0 && !found; up = prefix_up(ix, up))
+                found = up == i;
+        resumable += found;
+        CHECK(found || place_of(0, block_hash(ix->nodes[i].id)) < 0, "a block was told that nothing resumes from");
+    }
+    CHECK(n_told[0] == resumable, "%d blocks told, %d can be resumed from", n_told[0], resumable);
+    n_unheard += resumable < ix->n_nodes;
+}
+
+/* No time at all to look and to fetch: a block comes in each tick, while another request runs, and alone. */
+static void check_turns(const char *path, int tail, int hybrid)
+{
+    kvant_session_params sp = session_params(0, folder, 0);
+    serve_out running = { .n = 0 }, out = { .n = 0 };
+    kvant_diag diag = { "" };
+    serve_rig r;
+
+    sp.kv_event = on_kv;
+    for (int i = 0; i < 2; i++) {
+        if (!serve_open(&r, path, engine_params(tail), sp))
+            return;
+        r.s->blocks->turn_ns = 0;
+        atomic_store(&r.s->after_tick, audit_told);
+        for (int k = 2; k < 4; k++)
+            CHECK(ask(&r, k, salts[0], "a block a tick") == i * all, "prompt %d: not all blocks, or some", k);
+        serve_close(&r);
+    }
+    if (!serve_open(&r, path, engine_params(tail), sp))
+        return;
+    r.s->blocks->turn_ns = 0;
+    atomic_store(&r.s->after_tick, audit_told);
+    kvant_request other = store_request(prompts[5], N, 80, -1, salts[1]);
+    kvant_request q = store_request(prompts[2], N, GEN, -1, salts[0]);
+    CHECK(serve_submit(&r, &other, &running, &diag) == KVANT_OK && serve_submit(&r, &q, &out, &diag) == KVANT_OK, "%s",
+          diag.text);
+    serve_wait(&out);
+    serve_wait(&running);
+    CHECK(out.n_cached == all && memcmp(out.tokens, alone[2], sizeof alone[2]) == 0, "%d tokens cached", out.n_cached);
+    CHECK(out.t.ended_ns < running.t.ended_ns, "the fetch waited for the end of the request that ran");
+    serve_close(&r);
+    CHECK((n_unheard > 0) == hybrid, "%d ticks with blocks that nothing resumes from", n_unheard);
+    n_unheard = 0;
+    each_file(".kvb", remove_file);
+}
+
 static void check_model(const char *path, int tail, int hybrid)
 {
     make_prompts(path, tail);
@@ -454,6 +513,7 @@ static void check_model(const char *path, int tail, int hybrid)
     check_damage(path, tail, exchange_names, "names exchanged");
     check_limit(path, tail);
     each_file(".kvb", remove_file);
+    check_turns(path, tail, hybrid);
     check_branch(path, tail);
     check_tenants(path, tail);
     if (hybrid)

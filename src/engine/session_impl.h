@@ -77,9 +77,14 @@ typedef struct draft_state {
 } draft_state;
 
 /* How up to date a request's hit is. */
+enum { LOOKED_AT = 0, LOOKED_FETCH = 1, LOOKED_REST = 2 };
 typedef struct prefix_looked {
     uint64_t at; /* index version of the hit */
-    int beyond;  /* the prefix was looked for in host memory and in the folder */
+    int beyond;  /* the prefix was looked for in host memory and in the folder, and fetched from there */
+    int stage;   /* until then: LOOKED_* */
+    int n, end;  /* blocks that were looked at; those of them that are to be fetched */
+    int fetched; /* some of them twice */
+    unsigned char id[PREFIX_ID]; /* of the last of n; LOOKED_REST: of the next */
 } prefix_looked;
 
 typedef struct request {

@@ -287,6 +287,16 @@ static void end_head(kvant_session *s, int n_heads)
     session_publish(s, NULL);
 }
 
+/* 1: nothing can run yet, and a prefix is on its way from beyond the pool. */
+static int only_fetches(const kvant_session *s, int n_heads)
+{
+    int fetches = 0;
+
+    for (int i = 0; i < n_heads; i++)
+        fetches |= tiers_want(s, s->waiting[i]);
+    return fetches && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0;
+}
+
 static void run_tick(kvant_session *s)
 {
     const int64_t now = clock_ns();
@@ -304,6 +314,11 @@ static void run_tick(kvant_session *s)
     const int waiting = s->n_waiting;
     const int paused = count_paused(s->running, s->n_running, now) + count_paused(s->waiting, s->n_waiting, now);
     const int heads = make_plan(s, now);
+    if (only_fetches(s, heads)) {
+        s->st.last_step_ns = now;
+        session_publish(s, NULL);
+        return;
+    }
     if (paused > 0 && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0) {
         s->blocked = 1;
         s->st.last_step_ns = now; /* it is the clients that make no progress */

@@ -75,7 +75,7 @@ static int waits_for(const kvant_session *s, const request *q, const request *by
 
 static int must_wait(const kvant_session *s, const request *q, int n_heads)
 {
-    if (q->paused || (s->n_running > 0 && tiers_want(s, q)))
+    if (q->paused || tiers_want(s, q))
         return 1;
     for (int i = 0; i < s->n_running; i++)
         if (q->r.slot >= 0 && s->running[i]->seq == q->r.slot)

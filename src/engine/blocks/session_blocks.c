@@ -129,12 +129,30 @@ static void tell_leaves(kvant_session *s, int node)
     l->hashes[l->n++] = block_hash(n->id);
 }
 
+/* The node, and those before it that were not told yet. */
+static void tell_quiet(kvant_session *s, int node)
+{
+    session_blocks *b = s->blocks;
+    int n = 0;
+
+    for (int i = node; b->quiet && i >= 0 && b->quiet[i]; i = prefix_up(&s->prefix, i))
+        b->path[n++] = i;
+    while (n-- > 0) {
+        b->quiet[b->path[n]] = 0;
+        tell_enters(s, b->path[n]);
+    }
+}
+
 static void enters(void *user, int node)
 {
     kvant_session *s = user;
 
-    if (s->blocks->told)
+    if (s->blocks->told && s->blocks->fetching && s->blocks->quiet) {
+        s->blocks->quiet[node] = 1;
+    } else if (s->blocks->told) {
+        tell_quiet(s, s->prefix.nodes[node].parent);
         tell_enters(s, node);
+    }
     tiers_enters(s, &s->prefix.nodes[node], BLOCK_PAGE);
 }
 
@@ -142,6 +160,7 @@ static void snap_enters(void *user, int node)
 {
     kvant_session *s = user;
 
+    tell_quiet(s, node);
     if (s->blocks->came.n > 0 && s->blocks->came.at == node && !s->pages_suffice)
         tell_came(s);
     tiers_enters(s, &s->prefix.nodes[node], BLOCK_STATE);
@@ -150,10 +169,13 @@ static void snap_enters(void *user, int node)
 static void leaves(void *user, int node, int why)
 {
     kvant_session *s = user;
+    unsigned char *quiet = s->blocks->quiet;
 
     tiers_leaves(s, &s->prefix.nodes[node], BLOCK_PAGE, why);
-    if (s->blocks->told && why != PREFIX_CLEARED) /* blocks_cleared says so */
+    if (s->blocks->told && why != PREFIX_CLEARED && !(quiet && quiet[node])) /* blocks_cleared says so */
         tell_leaves(s, node);
+    if (quiet)
+        quiet[node] = 0;
 }
 
 static void snap_leaves(void *user, int node, int why)
@@ -190,6 +212,17 @@ static int make_seed(kvant_session *s, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int make_quiet(kvant_session *s, kvant_diag *diag)
+{
+    const size_t n = (size_t)s->e->kv.pages.n;
+
+    s->blocks->quiet = kvant_calloc(n, sizeof *s->blocks->quiet);
+    s->blocks->path = kvant_calloc(n, sizeof *s->blocks->path);
+    return s->blocks->quiet && s->blocks->path
+               ? KVANT_OK
+               : kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %zu blocks", n);
+}
+
 int blocks_create(kvant_session *s, kvant_diag *diag)
 {
     if (s->p.no_prefix_cache || (!s->p.kv_event && !s->p.host_bytes && !s->p.store_dir))
@@ -199,6 +232,8 @@ int blocks_create(kvant_session *s, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for its blocks");
     s->blocks->told = s->p.kv_event != NULL;
     s->blocks->came.at = -1;
+    if (s->blocks->told && !s->pages_suffice)
+        KVANT_TRY(make_quiet(s, diag));
     KVANT_TRY(make_seed(s, diag));
     KVANT_TRY(tiers_create(s, diag));
     s->blocks->watch = (prefix_watch){
@@ -214,6 +249,8 @@ void blocks_close(kvant_session *s)
         return;
     blocks_cleared(s);
     tiers_close(s);
+    kvant_free(s->blocks->quiet);
+    kvant_free(s->blocks->path);
     kvant_free(s->blocks);
     s->blocks = NULL;
 }

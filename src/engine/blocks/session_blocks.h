@@ -30,6 +30,10 @@ struct session_blocks {
     host_tier host;
     store_folder store;
     int fetching;   /* what enters came from there */
+    int64_t turn_ns; /* that looking and fetching may take of a tick, beyond one block of each request */
+    /* [pages] fetched blocks that nothing can be resumed from yet: they are told when something can.  NULL: any can. */
+    unsigned char *quiet;
+    int32_t *path;  /* [pages] */
     uint8_t *image; /* room for any of them */
     uint64_t host_hits, store_hits;
 };

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { TURN_NS = 20000000 }; /* of one tick, while others run; arbitrary, not tuned */
+enum { TURN_NS = 20000000 }; /* of one tick; arbitrary, not tuned */
 
 /* ---- what comes and goes ---- */
 
@@ -93,33 +93,55 @@ static const uint8_t *get(kvant_session *s, const unsigned char *id, int what)
     return b->image;
 }
 
-/* How far the tiers take a prompt. */
-typedef struct reach {
-    int known, node; /* blocks of the index, and the last of them */
-    int end;         /* blocks to resume from; at most known: nothing is to be fetched */
-} reach;
+/* The first blocks of the prompt that the index knows, at most `most`; *node: the last of them. */
+static int known_blocks(const kvant_session *s, const request *q, int most, int *node)
+{
+    int p = 0, child;
 
-static reach look(const kvant_session *s, const request *q)
+    *node = -1;
+    for (; p < most; p++) {
+        child = prefix_child(&s->prefix, *node, q->share, q->tokens + (size_t)p * KVANT_PAGE);
+        if (child < 0)
+            break;
+        *node = child;
+    }
+    return p;
+}
+
+/* 1: the next block is in the index or beyond it.  *node: of the blocks until now, if all are in the index; else -2. */
+static int look_at(kvant_session *s, request *q, int *node)
 {
     const prefix_index *ix = &s->prefix;
-    const int most = (q->r.n_prompt - 1) / KVANT_PAGE;
-    reach r = { .node = -1, .end = q->hit.pages };
-    unsigned char id[PREFIX_ID];
+    prefix_looked *l = &q->looked;
+    const int32_t *block = q->tokens + (size_t)l->n * KVANT_PAGE;
+    const int child = *node >= -1 ? prefix_child(ix, *node, q->share, block) : -1;
 
-    for (int p = 0; p < most; p++) {
-        const int32_t *block = q->tokens + (size_t)p * KVANT_PAGE;
-        const int child = r.known == p ? prefix_child(ix, r.node, q->share, block) : -1;
-        prefix_block_id(ix, p > 0 ? id : NULL, q->share, block, id);
-        if (child >= 0) {
-            r.node = child;
-            r.known = p + 1;
-        } else if (!has(s->blocks, id, BLOCK_PAGE)) {
-            break;
-        }
-        if (p >= r.end && (s->pages_suffice || has(s->blocks, id, BLOCK_STATE)))
-            r.end = p + 1;
-    }
-    return r;
+    *node = child >= 0 ? child : -2;
+    if (child >= 0)
+        memcpy(l->id, ix->nodes[child].id, sizeof l->id);
+    else
+        prefix_block_id(ix, l->n > 0 ? l->id : NULL, q->share, block, l->id);
+    if (child < 0 && !has(s->blocks, l->id, BLOCK_PAGE))
+        return 0;
+    l->n++;
+    if (l->n > q->hit.pages && (s->pages_suffice || has(s->blocks, l->id, BLOCK_STATE)))
+        l->end = l->n;
+    return 1;
+}
+
+/* How far the tiers take the prompt: looked.end.  It goes on where the last tick left it.  0: time is over. */
+static int look(kvant_session *s, request *q, int64_t until)
+{
+    const int most = (q->r.n_prompt - 1) / KVANT_PAGE;
+    int node;
+
+    if (known_blocks(s, q, q->looked.n, &node) < q->looked.n)
+        node = -2;
+    while (q->looked.n < most && look_at(s, q, &node))
+        if (clock_ns() >= until && q->looked.n < most)
+            return 0;
+    q->looked.stage = LOOKED_FETCH;
+    return 1;
 }
 
 /* ---- fetching ---- */
@@ -167,53 +189,69 @@ static void fetch_state(kvant_session *s, int node)
         prefix_give_snap(&s->prefix, node, snap);
 }
 
-/* A file was damaged: the others of this prompt from block p on are looked at too, so that all that are damaged are
- * written anew when it has been evaluated. */
-static void look_at_rest(kvant_session *s, const request *q, int p, int end, const unsigned char *before)
+/* A file was damaged: the others of this prompt are looked at too, so that all that are damaged are written anew when
+ * it has been evaluated. */
+static int look_at_rest(kvant_session *s, request *q, int64_t until)
 {
     session_blocks *b = s->blocks;
-    unsigned char id[PREFIX_ID];
+    prefix_looked *l = &q->looked;
 
-    memcpy(id, before, sizeof id);
-    for (; p < end; p++) {
+    while (l->n < l->end) {
         for (int what = BLOCK_PAGE; what <= BLOCK_STATE; what++)
-            if (store_folder_has(&b->store, id, what))
-                store_folder_get(&b->store, id, what, b->image);
-        if (p + 1 < end)
-            prefix_block_id(&s->prefix, id, q->share, q->tokens + (size_t)(p + 1) * KVANT_PAGE, id);
+            if (store_folder_has(&b->store, l->id, what))
+                store_folder_get(&b->store, l->id, what, b->image);
+        if (++l->n < l->end)
+            prefix_block_id(&s->prefix, l->id, q->share, q->tokens + (size_t)l->n * KVANT_PAGE, l->id);
+        if (clock_ns() >= until)
+            break;
     }
+    return l->n >= l->end;
 }
 
-/* 1: done; 0: time is over, the rest comes in the next tick. */
-static int fetch(kvant_session *s, const request *q, int64_t until)
+/* 1: done, or there is no more; 0: time is over. */
+static int fetch(kvant_session *s, request *q, int64_t until)
 {
     session_blocks *b = s->blocks;
+    prefix_looked *l = &q->looked;
     const uint64_t damaged = atomic_load(&b->store.damaged);
-    reach r = look(s, q);
-    unsigned char id[PREFIX_ID];
-    int p = 0;
+    int node, p = known_blocks(s, q, l->end, &node);
 
-    if (r.end <= q->hit.pages)
+    if (l->end <= q->hit.pages || l->fetched >= 2 * l->end) /* twice: others evicted them meanwhile */
         return 1;
     s->prefix.owner = q->r.tenant;
-    prefix_touch(&s->prefix, r.node);
-    for (; p < r.end; p++) {
-        prefix_block_id(&s->prefix, p > 0 ? id : NULL, q->share, q->tokens + (size_t)p * KVANT_PAGE, id);
-        if (p < r.known)
-            continue;
-        if (clock_ns() > until)
-            return 0;
-        if (!fetch_page(s, q, p, id, &r.node)) {
-            if (atomic_load(&b->store.damaged) != damaged)
-                look_at_rest(s, q, p, r.end, id);
+    prefix_touch(&s->prefix, node);
+    for (; p < l->end; p++) {
+        prefix_block_id(&s->prefix, node < 0 ? NULL : s->prefix.nodes[node].id, q->share,
+                        q->tokens + (size_t)p * KVANT_PAGE, l->id);
+        l->fetched++;
+        if (!fetch_page(s, q, p, l->id, &node))
             break;
-        }
+        if (clock_ns() >= until && p + 1 < l->end)
+            return 0;
     }
-    while (p == r.end && s->prefix.nodes[r.node].depth >= r.end)
-        r.node = prefix_up(&s->prefix, r.node);
-    if (p == r.end && !s->pages_suffice && s->prefix.nodes[r.node].snap < 0)
-        fetch_state(s, r.node);
+    l->n = p;
+    if (atomic_load(&b->store.damaged) != damaged)
+        l->stage = LOOKED_REST;
+    if (p == l->end && !s->pages_suffice && s->prefix.nodes[node].snap < 0)
+        fetch_state(s, node);
     return 1;
+}
+
+/* At least one block of the request is looked for or, where it may, fetched.  1: that was all; 0: the rest comes in the
+ * next tick. */
+static int take_turn(kvant_session *s, request *q, int may_fetch, int64_t until)
+{
+    int done = 1;
+
+    prefix_find(&s->prefix, q->share, q->tokens, q->r.n_prompt, &q->hit);
+    if (q->looked.stage == LOOKED_AT)
+        done = look(s, q, until);
+    if (done && q->looked.stage == LOOKED_FETCH)
+        done = may_fetch && fetch(s, q, until);
+    if (done && q->looked.stage == LOOKED_REST)
+        done = look_at_rest(s, q, until);
+    s->prefix.held = -1;
+    return done;
 }
 
 int tiers_want(const kvant_session *s, const request *q)
@@ -227,20 +265,20 @@ int tiers_want(const kvant_session *s, const request *q)
 void tiers_fetch(kvant_session *s, request *const *list, int n)
 {
     session_blocks *b = s->blocks;
-    const int64_t until = s->n_running > 0 ? clock_ns() + TURN_NS : INT64_MAX;
-    int cut = 0;
+    int cut = 0, looks = 0;
 
     if (!b)
         return;
+    const int64_t until = clock_ns() + b->turn_ns;
     b->fetching = 1;
-    for (int i = 0; i < n && !cut; i++)
+    for (int i = 0; i < n; i++)
         if (tiers_want(s, list[i])) {
-            prefix_find(&s->prefix, list[i]->share, list[i]->tokens, list[i]->r.n_prompt, &list[i]->hit);
-            list[i]->looked.beyond = fetch(s, list[i], until);
-            cut = !list[i]->looked.beyond;
-            s->prefix.held = -1;
+            /* one fetches at a time: two would evict each other's without end */
+            list[i]->looked.beyond = take_turn(s, list[i], !cut, until);
+            cut |= !list[i]->looked.beyond && list[i]->looked.stage != LOOKED_AT;
+            looks |= !list[i]->looked.beyond;
         }
-    if (!cut)
+    if (!looks)
         prefix_trim(&s->prefix); /* what nothing can be resumed from: a state was not there any more */
     b->fetching = 0;
 }
@@ -260,6 +298,7 @@ int tiers_create(kvant_session *s, kvant_diag *diag)
     const size_t page = store_image_bytes(kv, BLOCK_PAGE), state = store_image_bytes(kv, BLOCK_STATE);
     store_key key = { .vocab = s->n_vocab };
 
+    b->turn_ns = TURN_NS;
     KVANT_TRY(host_tier_create(&b->host, s->p.host_bytes, diag));
     b->host.drops = host_drops;
     b->host.user = s;
