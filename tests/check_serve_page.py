@@ -169,6 +169,13 @@ def check_edit(b):
     b.press("Escape")
 
 
+def drawn(b, text):
+    """Milliseconds that a text takes to be drawn and laid out, and its HTML."""
+    b.js(f"""window.drawn = 0; import(location.origin + '/markdown.js').then(m => {{ const e = document.createElement('div'), t = performance.now(); document.body.append(e);
+        m.render(e, {json.dumps(text)}); e.offsetHeight; window.drawn = [performance.now() - t, e.innerHTML]; e.remove(); }}); true""")
+    return b.wait("window.drawn", 20) or (1e9, "")
+
+
 def check_formulas(b):
     """Formulas become MathML where KaTeX is built in; prices, code and formulas that KaTeX refuses stay as they are written."""
     if b.js("typeof window.katex") == "undefined":
@@ -183,6 +190,13 @@ def check_formulas(b):
     shown = b.js(LAST)
     C.ok("It costs $5 and $6" in shown and "\\(code\\)" in shown and "\\(\\nosuch{\\)" in shown and count(b, ".message a[href^=javascript]") == 0, shown)
     b.screenshot("formulas")
+    bombs = ["\\edef\\a{xxxxxxxx}" + "\\edef\\a{\\a\\a}" * 12 + "\\a", "\\gdef\\a{x}\\a", "\\let\\a\\alpha\\a", "\\newcommand{\\a}{x}\\a", "\\verb\\a\\\\def\\b{x}\\b"]
+    deep = ["\\" + name * (1990 // len(name)) for name in ("sqrt{", "overbrace{", "frac1{", "left(")]
+    for formula in bombs + ["x" * 2001, "\\begin{matrix}" + "&" * 1900 + "\\end{matrix}"] + deep + [d + "}" * 400 for d in deep]:
+        for text in (f"\\({formula}\\)", f"\\[\n{formula}\n\\]"):
+            ms, shown = drawn(b, text)
+            C.ok(ms < 1500 * SLOW and len(shown) < 100000, f"{formula[:30]}...: {ms} ms, {len(shown)} characters")
+            C.ok("<math" not in shown or formula.startswith(tuple(deep)), f"{formula[:30]} is shown as it was written")
 
 
 def check_versions(b):
@@ -232,6 +246,90 @@ def check_list(b):
     click(b, "#chats li:has([aria-current]) .tools button:last-child")
     click(b, "#askyes")
     b.wait("!document.querySelector('.message')", 5)
+
+
+GIVE = """(() => { const d = new DataTransfer(); d.items.add(new File([%s], '%s')); const f = document.getElementById('importfile'); f.files = d.files;
+    f.dispatchEvent(new Event('change')); })(); true"""
+
+
+def check_import(b):
+    """Every field of a file is text or is refused by its name; no file, and no chat that is stored already, breaks the search or the start."""
+    user, trouble = {"role": "user", "content": "hi"}, "document.getElementById('trouble').innerText"
+    chats = count(b, "#chats li")
+    for i, (message, said) in enumerate((({"role": "assistant", "content": 7}, "messages[1].content: found a number, wanted text"),
+                                         ({"role": "assistant", "content": "", "reasoning_content": {"a": 1}}, "messages[1].reasoning_content: found an object"),
+                                         ({"role": "assistant", "content": None, "tool_calls": {"a": 1}}, "messages[1].tool_calls: found an object, wanted an array"),
+                                         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages[1].tool_calls[0].function: found nothing"),
+                                         ({"role": "narrator", "content": ""}, "messages[1].role: found narrator, wanted system"),
+                                         ({"role": "tool", "content": "", "name": None}, ""))):
+        b.js(GIVE % (json.dumps(json.dumps({"messages": [user, message]})), f"bad{i}.json"))
+        if said:
+            C.ok(b.wait(f"{trouble}.includes('bad{i}.json: ' + {json.dumps(said)})", 5), f"{said}: {b.js(trouble)}")
+            C.ok(count(b, "#chats li") == chats, f"{said}: nothing is kept")
+    C.ok(b.wait(f"document.querySelectorAll('#chats li').length === {chats} + 1", 5), "one file is a chat")
+    null = {"messages": [{"role": "user", "content": [{"type": "text", "text": "from "}, {"type": "text", "text": "parts"}]}, {"role": "user"},
+                         {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}]}
+    b.js(GIVE % (json.dumps(json.dumps(null)), "nulls.json"))
+    C.ok(b.wait("document.querySelectorAll('.message').length === 3 && document.querySelector('.call pre').textContent === '{\\n  \"a\": 1\\n}'", 5), "nulls, parts, an object")
+    b.js("""(async () => { const open = indexedDB.open('kvant'); await new Promise(r => { open.onsuccess = r; });
+        const t = open.result.transaction(['heads', 'chats'], 'readwrite'), c = { id: 'broken', title: 'Broken', updated: Date.now() };
+        t.objectStore('heads').put(c); t.objectStore('chats').put({ ...c, messages: [{ role: 'assistant', content: null, thought: { a: 1 } }, null] });
+        await new Promise(r => { t.oncomplete = r; }); location.hash = 'broken'; location.reload(); })(); true""")
+    C.ok(b.wait(f"{trouble}.includes('cannot be shown') && document.getElementById('status').innerText === 'connected'", 20), f"a broken chat at the start: {b.js(trouble)}")
+    search = "(t => {{ const s = document.getElementById('search'); s.value = t; s.dispatchEvent(new Event('input')); return true; }})('{}')"
+    b.js(search.format("from parts"))
+    C.ok(b.wait("document.querySelectorAll('#chats li').length === 1", 5), "the search finds the others")
+    b.js(search.format(""))
+    b.wait(f"document.querySelectorAll('#chats li').length === {chats} + 3", 5)
+    for left in range(3, 0, -1):
+        click(b, "#chats li:first-child .tools button:last-child")
+        click(b, "#askyes")
+        C.ok(b.wait(f"document.querySelectorAll('#chats li').length === {chats} + {left} - 1", 5), "deleted")
+
+
+def check_windows(b, url):
+    """While another window answers, silent or not, this one does not write; that one closed or gone, it may."""
+    first, b.session = b.session, None
+    target = b.call("Target.createTarget", url=url)["targetId"]
+    b.session = b.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+    b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 20)
+    b.js("window.fetch = (f => (u, o) => String(u).endsWith('/chat/completions') ? new Promise(() => {}) : f(u, o))(window.fetch); true")
+    b.js(SAY.format("'a silent answer'"))
+    there, other, b.session = b.wait("location.hash", 5), b.session, first
+    C.ok(b.wait("document.querySelector('#chats .title').innerText === 'a silent answer'", 5), "the chat is in the list")
+    click(b, "#chats .title")
+    C.ok(b.wait("document.querySelector('.message.running') && location.hash", 5) == there, "its answer runs")
+    later = "(t => {{ const f = Date.now; Date.now = () => f() + t; {}; Date.now = f; }})({}); true"
+    refused = "document.getElementById('trouble').innerText.includes('answered in another window')"
+    b.js(later.format(SAY.format("'me too'"), 30000))
+    C.ok(b.wait(refused, 3) and count(b, ".message") == 2, "a silence of half a minute is no end")
+    b.js("new BroadcastChannel('kvant').postMessage({id: location.hash.slice(1), running: false}); true")
+    C.ok(b.wait("!document.querySelector('.message.running')", 3) and b.wait("!!document.querySelector('.message.running')", 4), "it is told again and again")
+    b.session = other
+    b.js("for (let i = 0; i < 9999; i++) clearInterval(i); true")      # a hidden window's are late
+    b.session = first
+    b.call("Page.reload")
+    C.ok(b.wait("!!document.querySelector('.message.running')", 5), "and a window that is opened meanwhile asks for it")
+    b.js(SAY.format("'me too'"))
+    C.ok(b.wait(refused, 3), "it does not write either")
+    b.session = None
+    b.call("Target.closeTarget", targetId=target)
+    b.session = first
+    C.ok(b.wait("!document.querySelector('.message.running') && document.querySelector('.meta').innerText === 'stopped'", 5), "the window is closed: stopped")
+    b.js("new BroadcastChannel('kvant').postMessage({id: location.hash.slice(1), running: true}); true")
+    b.wait("false", 0.3)
+    for ahead in (60000, 10000):
+        b.js(f"document.getElementById('input').value = ''; Date.now = (f => () => f() + {ahead})(Date.now); true")
+        b.wait("false", 1.5)
+        if ahead == 60000:
+            b.js(SAY.format("'me too'"))
+            C.ok(b.wait(refused, 3) and count(b, ".message") == 2, "a minute without a word is no end: a hidden window's")
+    b.js("document.getElementById('input').value = ''; true")
+    script(b, content("mine"))
+    b.js(SAY.format("'now I'"))
+    C.ok(b.wait(f"{IDLE} && {LAST} === 'mine'", 5), "one that is gone without a word is given up")
+    b.call("Page.reload")
+    b.wait("document.querySelectorAll('.message').length === 4", 10)
 
 
 def check_history(b, url):
@@ -327,7 +425,8 @@ def check_markdown(b):
 def check_hostile_markdown(b):
     """Texts that cost a careless parser minutes; and a cut anywhere gives what the whole gives."""
     for text in ("*" * 20000, "[" * 20000, "`" * 9999 + " " + "`" * 9998, "**a " * 9000, "[a](" * 9000, "> " * 9000 + "x", "- " * 9000 + "x", "# " + " " * 40000 + "x",
-                 "|" * 9000 + "\n" + "|-" * 4500 + "|", "\n".join("  " * i + "- x" for i in range(300)), "<https://" * 5000, "_a" * 20000, "![" * 9000):
+                 "|" * 9000 + "\n" + "|-" * 4500 + "|", "\n".join("  " * i + "- x" for i in range(300)), "<https://" * 5000, "_a" * 20000, "![" * 9000,
+                 "\\( " * 60000 + "x" * 3000 + "\\)", "$a " * 30000, "\\[ " * 60000, "$a" * 20000 + " $", "$$\n" * 9000):
         ms = b.js(f"import(location.origin + '/markdown.js').then(m => {{ const t = performance.now(), e = document.createElement('div'); m.render(e, {json.dumps(text)}); "
                   "window.took = performance.now() - t + 0.01; }); window.took = 0; true") and b.wait("window.took", 20)
         C.ok(ms and ms < 2000, f"{text[:12]!r}...: {ms} ms")
@@ -522,6 +621,8 @@ def check_page(b, s):
         check_tabs(b, folder)
     check_models(b)
     check_list(b)
+    check_import(b)
+    check_windows(b, url)
     check_formulas(b)
     check_versions(b)
     asked = [e["params"]["request"]["url"] for e in b.events if e["method"] == "Network.requestWillBeSent"]

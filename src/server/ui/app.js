@@ -1,7 +1,7 @@
 // app.js: the page of kvant serve: the list of chats, the composer, settings, keys.  chat.js speaks to the server, view.js
 // draws messages, live.js the live view, store.js keeps things in the browser.  Talks to its own server only.
 import * as store from "./store.js";
-import { Trouble, apiMessage, base, emptyAnswer, headers, newChat, run, running } from "./chat.js";
+import { Trouble, apiMessage, base, emptyAnswer, fromFile, headers, newChat, run, running } from "./chat.js";
 import { followLive } from "./live.js";
 import { button, drawChat, drawGrowing, editMessage, make, showTrouble } from "./view.js";
 
@@ -60,17 +60,10 @@ async function importFile(file) {
   const bad = new Trouble(`${file.name}: no conversation: wanted a JSON object with messages of system, user and assistant.`, "“↓” at a chat, and /save of kvant run, write such files.");
   let messages = null;
   try { messages = JSON.parse(await file.text()).messages; } catch { /* said below */ }
-  const fine = m => m && ["system", "user", "assistant", "tool"].includes(m.role) && typeof (m.content ?? "") === "string";
-  if (!Array.isArray(messages) || !messages.some(m => m && m.role === "user") || !messages.every(fine)) { showTrouble(bad); return; }
-  const c = newChat(messages.filter(m => m.role === "system").map(m => m.content).join("\n")), name = file.name.replace(/\.json$/, "");
-  c.title = name.slice(0, 60);
-  for (const m of messages) {
-    if (m.role === "user") c.messages.push({ role: "user", content: m.content, files: [] });
-    if (m.role === "tool") c.messages.push({ role: "tool", tool_call_id: m.tool_call_id, name: m.name || "tool", content: m.content });
-    if (m.role === "assistant")
-      c.messages.push({ ...emptyAnswer(modelName), content: m.content || "", thought: m.reasoning_content || "", state: "whole",
-        calls: (m.tool_calls || []).map(t => ({ id: t.id, name: t.function.name, arguments: t.function.arguments })) });
-  }
+  if (!Array.isArray(messages) || !messages.some(m => m && m.role === "user")) { showTrouble(bad); return; }
+  const c = newChat("");
+  try { Object.assign(c, fromFile(messages, modelName)); } catch (e) { showTrouble(new Trouble(file.name + ": " + e.message, e.advice)); return; }
+  c.title = file.name.replace(/\.json$/, "").slice(0, 60);
   await kept(store.save(c));
   showChat(c);
 }
@@ -87,7 +80,7 @@ async function saveFile(head) {
 
 async function renameChat(head) {
   const title = await ask("Rename", "", head.title, "Rename");
-  if (!title) return;
+  if (!title || taken(head)) return;
   const c = await store.load(head.id);
   c.title = title;
   await kept(store.save(c));
@@ -122,11 +115,16 @@ function showChat(c) {
 }
 
 async function openChat(id) {
-  const c = await store.load(id);
-  if (!c) return;
-  if (!running.has(id) && !elsewhere.has(id))
-    for (const m of c.messages) if (m.state === "running") m.state = "stopped";     // the page was closed or loaded anew
-  showChat(c);
+  try {
+    const c = await store.load(id);
+    if (!c) return;
+    if (!running.has(id) && !elsewhere.has(id))
+      for (const m of c.messages) if (m.state === "running") m.state = "stopped";     // the page was closed or loaded anew
+    showChat(c);
+  } catch (e) {         // what is stored is no chat, or cannot be read
+    showChat(newChat(systemText()));
+    showTrouble(new Trouble("This chat cannot be shown: " + e.message, "“✕” at its title deletes it; the others are not touched."));
+  }
 }
 
 function drawAll() {
@@ -141,20 +139,35 @@ function drawAll() {
 
 // ---- other windows ----
 
-const elsewhere = new Map();        // chat id: when another window last wrote a part of its answer
+// A window tells each second which chats it answers (browsers let a hidden one tell it once a minute), and when it is closed.
+const BEAT_MS = 1000, EXPIRY_MS = 65000;
+const elsewhere = new Map();        // chat id: when another window last told that it answers it
 
-// 1: an answer of this chat grows here, or in another window, which would write over what comes here.
-function busy(c) {
-  if (running.has(c.id)) return true;
-  if (Date.now() - (elsewhere.get(c.id) || 0) > 4000) return false;
+// true: an answer of this chat grows here, or in another window, which would write over what comes here.
+function busy(c) { return running.has(c.id) || taken(c); }
+
+function taken(c) {
+  if (!elsewhere.has(c.id)) return false;
   showTrouble(new Trouble("This chat is being answered in another window.", "Wait for the end of that answer, or begin a new chat."));
   return true;
 }
 
-// Shows at once a part that another window wrote.
+// Shows at once what another window wrote, and where its answer begins and ends.
 function fromElsewhere(news) {
+  if (news.asks) { tellRunning(); return; }
+  const turned = elsewhere.has(news.id) !== news.running;
   if (news.running) elsewhere.set(news.id, Date.now()); else elsewhere.delete(news.id);
-  lookAgain(true);
+  if (!turned && !news.wrote) return;
+  if (!running.has(news.id)) store.forget(news.id);
+  lookAgain(true, news.id === chat.id && (turned || !news.running));
+}
+
+function tellRunning() { for (const id of running.keys()) store.tell({ id, running: true }); }
+
+// One that ended without a word (a crash) is given up.
+function beat() {
+  tellRunning();
+  for (const [id, heard] of elsewhere) if (Date.now() - heard > EXPIRY_MS) fromElsewhere({ id, running: false });
 }
 
 // ---- asking and answering ----
@@ -168,6 +181,7 @@ async function answer(c, undo, message) {
     if (gone.has(c.id)) return;
     if (c !== chat) { if (structure) drawList(); } else if (structure) drawAll(); else drawGrowing(m, () => c === chat);
   });
+  store.tell({ id: c.id, running: false });
   if (gone.has(c.id)) { await kept(store.remove(c.id)); drawList(); return; }
   if (trouble && !c.messages.includes(m)) {
     undo();
@@ -258,6 +272,7 @@ const actions = {
   edit: m => editMessage(m, m.role === "user" ? "Send" : "Keep", text => {
     if (text === null || text.trim() === "") { drawAll(); return; }
     if (m.role === "user") { drawAll(); edited(m, text); return; }
+    if (taken(chat)) { drawAll(); return; }
     m.content = text;
     kept(store.save(chat));
     drawAll();
@@ -304,7 +319,7 @@ function readSettings() {
   store.setting("settings", s);
   if (chat.system === s.system) return;
   chat.system = s.system;
-  if (chat.messages.length) kept(store.save(chat));
+  if (chat.messages.length && !taken(chat)) kept(store.save(chat));
 }
 
 function setTheme(theme) {
@@ -386,11 +401,11 @@ function onKey(e) {
 }
 
 // Another tab may have gone on with a chat: what it wrote counts, unless an answer runs here or a message is edited.
-async function lookAgain(told) {
-  if ((document.hidden && told !== true) || running.size || document.querySelector(".edit")) return;
+async function lookAgain(told, anyway) {
+  if ((document.hidden && told !== true) || running.has(chat.id) || document.querySelector(".edit")) return;
   await store.refresh();
   const head = store.list().find(h => h.id === chat.id);
-  if (head && head.updated > chat.updated) openChat(chat.id); else drawList();
+  if (head && (anyway === true || head.updated > chat.updated)) openChat(chat.id); else drawList();
 }
 
 function wire() {
@@ -419,6 +434,8 @@ function wire() {
   on("input", "paste", e => { if (e.clipboardData.files.length) { e.preventDefault(); attach([...e.clipboardData.files]); } });
   document.addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", lookAgain);
+  window.addEventListener("pagehide", () => { for (const id of running.keys()) store.tell({ id, running: false }); });
+  setInterval(beat, BEAT_MS);
   window.addEventListener("resize", grow);
 }
 
@@ -433,6 +450,7 @@ async function main() {
   fillSettings();
   drawAll();
   store.listen(fromElsewhere);
+  store.tell({ asks: true });
   if (location.hash.length > 1) await openChat(location.hash.slice(1));
   if (!PHONE.matches) $("input").focus();       // a phone would open its keyboard
   start();

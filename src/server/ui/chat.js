@@ -178,4 +178,46 @@ export async function run(chat, answer, changed) {
   return trouble;
 }
 
+// ---- a conversation of a file, in OpenAI's words ----
+
+function refuse(name, value, wanted) {
+  const found = value === null || value === undefined ? "nothing" : Array.isArray(value) ? "an array" : typeof value === "object" ? "an object" : typeof value === "string" ? value.slice(0, 40) : "a " + typeof value;
+  throw new Trouble(`${name}: found ${found}, wanted ${wanted}.`, "Mend the file and import it again; nothing of it was kept.");
+}
+
+// None is ""; parts of text are put together.
+function textField(value, name) {
+  if (value === undefined || value === null) return "";
+  if (typeof value === "string") return value;
+  const parts = Array.isArray(value) && value.every(p => p && p.type === "text" && typeof p.text === "string");
+  return parts ? value.map(p => p.text).join("") : refuse(name, value, "text");
+}
+
+function callField(t, name) {
+  if (!t || typeof t.function !== "object" || !t.function) refuse(name + ".function", t && t.function, "an object");
+  const { name: called, arguments: given } = t.function;
+  if (typeof called !== "string") refuse(name + ".function.name", called, "text");
+  return { id: textField(t.id, name + ".id"), name: called,
+    arguments: given && typeof given === "object" ? JSON.stringify(given) : textField(given, name + ".function.arguments") };
+}
+
+// Messages of a file as {system, messages} of a chat; throws a Trouble that names the field that does not fit.
+export function fromFile(list, model) {
+  const system = [], messages = [];
+  list.forEach((m, i) => {
+    const at = `messages[${i}]`;
+    if (!m || !["system", "user", "assistant", "tool"].includes(m.role)) refuse(at + ".role", m && m.role, "system, user, assistant or tool");
+    const content = textField(m.content, at + ".content"), calls = m.tool_calls ?? [];
+    if (!Array.isArray(calls)) refuse(at + ".tool_calls", calls, "an array");
+    if (m.role === "system") system.push(content);
+    if (m.role === "user") messages.push({ role: "user", content, files: [] });
+    if (m.role === "tool")
+      messages.push({ role: "tool", tool_call_id: textField(m.tool_call_id, at + ".tool_call_id"), name: textField(m.name, at + ".name") || "tool", content });
+    if (m.role === "assistant")
+      messages.push({ ...emptyAnswer(model), content, thought: textField(m.reasoning_content, at + ".reasoning_content"), state: "whole",
+        calls: calls.map((t, k) => callField(t, `${at}.tool_calls[${k}]`)) });
+  });
+  return { system: system.join("\n"), messages };
+}
+
 export function emptyAnswer(model) { return { role: "assistant", model, content: "", thought: "", calls: [], state: "running" }; }

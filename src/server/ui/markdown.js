@@ -3,7 +3,9 @@
 // that fails is remembered, so that the time grows with the length of the text, whatever is in it.
 import { codeBlock } from "./code.js";
 
-const MOST_NESTED = 8, MOST_LABEL = 1000, MOST_URL = 2000, MOST_MATH = 2000, MOST_MATH_LINES = 60;
+const MOST_NESTED = 8, MOST_LABEL = 1000, MOST_URL = 2000, MOST_MATH = 2000, MOST_MATH_LINES = 60, MOST_MATH_PARTS = 4000;
+// Commands that define others: a few of them make megabytes of a short formula, whatever maxExpand says.
+const DEFINES = /\\(?:[egx]?def|let|futurelet|(?:re)?newcommand|providecommand)(?![A-Za-z@])/;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
@@ -38,7 +40,8 @@ function takeMath(lines, i) {
   const line = lines[i].trim(), end = line.startsWith("\\[") ? "\\]" : line.startsWith("$$") ? "$$" : null;
   if (!end) return null;
   const text = [];
-  for (let k = i; k < lines.length && k - i < MOST_MATH_LINES && lines[k].trim(); k++) {
+  for (let k = i, size = 0; k < lines.length && k - i < MOST_MATH_LINES && lines[k].trim(); k++) {
+    if ((size += lines[k].length + 1) > MOST_MATH) return null;
     const part = k === i ? line.slice(2) : lines[k].trim();
     if (part.endsWith(end)) return [{ type: "math", text: [...text, part.slice(0, -2)].join("\n"), source: lines.slice(i, k + 1).join("\n") }, k + 1];
     text.push(part);
@@ -176,7 +179,7 @@ function closing(text, mark, from) {
 
 const MARKS = [["***", "strong", "em"], ["___", "strong", "em"], ["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
 
-// The inline takers get {text, failed, depth} and a place; they give [node, place behind it] or null.
+// The inline takers get {text, failed, closes, depth} (closes: close of a formula: its next place, or -1) and a place; they give [node, place behind it] or null.
 function takeMark(s, at) {
   for (const [mark, ...names] of MARKS) {
     if (!s.text.startsWith(mark, at) || s.failed.has(mark) || /\s/.test(s.text[at + mark.length] || " ")) continue;
@@ -241,30 +244,35 @@ function takeUrl(s, at) {
   return [node, from + text.length + (angle ? 1 : 0)];
 }
 
-// A formula as MathML, by KaTeX where the server was built with it; else, and where KaTeX refuses it, as it was written.
+// A formula as MathML, by KaTeX where the server was built with it; else, and where KaTeX refuses it, as it was written; so
+// is one that defines commands, and one of which too much would come.
 function formula(text, whole, display) {
   const node = element("span", display ? "math display" : "math");
   try {
-    if (window.katex) { katex.render(text, node, { output: "mathml", displayMode: display, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore" }); return node; }
+    if (window.katex && !DEFINES.test(text)) {
+      katex.render(text, node, { output: "mathml", displayMode: display, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore" });
+      if (node.getElementsByTagName("*").length <= MOST_MATH_PARTS) return node;
+    }
   } catch { /* shown as it is */ }
   const code = element("code");
   code.textContent = whole;
   return code;
 }
 
-function takeFormula(s, at, open, close, display) {
-  if (s.failed.has(open)) return null;
-  const end = s.text.indexOf(close, at + open.length);
-  if (end < 0) { s.failed.add(open); return null; }
-  if (end === at + open.length || end - at > MOST_MATH) return null;
-  return [formula(s.text.slice(at + open.length, end), s.text.slice(at, end + close.length), display), end + close.length];
+// fits(place of the close): false where it ends no formula.
+function takeFormula(s, at, open, close, display, fits = () => true) {
+  const from = at + open.length;
+  if (!s.closes.has(close) || (s.closes.get(close) >= 0 && s.closes.get(close) < from)) s.closes.set(close, s.text.indexOf(close, from));
+  const end = s.closes.get(close);
+  if (end <= from || end - at > MOST_MATH || !fits(end)) return null;
+  return [formula(s.text.slice(from, end), s.text.slice(at, end + close.length), display), end + close.length];
 }
 
 // $x$ is a formula, "$5 and $6" is not: no blank stands behind the first or before the last, and no digit behind it.
 function takeDollar(s, at) {
   if (s.text[at + 1] === "$") return takeFormula(s, at, "$$", "$$", true);
-  const found = /\s/.test(s.text[at + 1] || " ") ? null : takeFormula(s, at, "$", "$", false);
-  return found && !/[\s\\]/.test(s.text[found[1] - 2]) && !/\d/.test(s.text[found[1]] || "") ? found : null;
+  if (/\s/.test(s.text[at + 1] || " ")) return null;
+  return takeFormula(s, at, "$", "$", false, end => !/[\s\\]/.test(s.text[end - 1]) && !/\d/.test(s.text[end + 1] || ""));
 }
 
 function takeEscape(s, at) {
@@ -277,7 +285,7 @@ function takeEscape(s, at) {
 const INLINE = { "\\": takeEscape, $: takeDollar, "`": takeCode, "*": takeMark, "_": takeMark, "~": takeMark, "[": takeLink, "!": takePicture, "<": takeUrl, h: takeUrl };
 
 function inline(text, parent, depth = 0, inLink = false) {
-  const s = { text, failed: new Set(), depth }, special = /[\\$`*_~[!<]|https?:\/\//g;
+  const s = { text, failed: new Set(), closes: new Map(), depth }, special = /[\\$`*_~[!<]|https?:\/\//g;
   let plain = 0;
   for (let m; depth < MOST_NESTED && (m = special.exec(text)); ) {
     const take = INLINE[m[0][0]], found = inLink && (take === takeLink || take === takeUrl) ? null : take(s, m.index);

@@ -56,19 +56,19 @@ function write(change) {
   });
 }
 
-// told({id, running}): another window has written this chat.
+// told({id, running, wrote}): another window answers this chat or does so no more, and wrote it; told({asks}): it asks for this.
 export function listen(told) { if (others) others.onmessage = e => told(e.data); }
 
-function tell(chat) {
-  const last = chat.messages && chat.messages[chat.messages.length - 1];
-  if (others && db) others.postMessage({ id: chat.id, running: !!last && last.state === "running" });
-}
+export function tell(news) { if (others && db) others.postMessage(news); }
+
+// The next load() reads the chat as another window wrote it.
+export function forget(id) { if (db) chats.delete(id); }
 
 // Ids of the chats that have this text (in small letters) in their title or in a message.
 export async function withText(text) {
   const all = db ? await asked(db.transaction("chats").objectStore("chats").getAll()) : [...chats.values()];
-  const has = c => c.title.toLowerCase().includes(text) || c.messages.some(m => m.content.toLowerCase().includes(text));
-  return new Set(all.filter(has).map(c => c.id));
+  const has = v => typeof v === "string" && v.toLowerCase().includes(text);
+  return new Set(all.filter(c => has(c.title) || (c.messages || []).some(m => m && has(m.content))).map(c => c.id));
 }
 
 export async function save(chat) {
@@ -76,14 +76,15 @@ export async function save(chat) {
   chats.set(chat.id, chat);
   heads.set(chat.id, head);
   await write((h, c) => { h.put(head); c.put(chat); });
-  tell(chat);
+  const last = chat.messages[chat.messages.length - 1];
+  tell({ id: chat.id, running: !!last && last.state === "running", wrote: true });
 }
 
 export async function remove(id) {
   chats.delete(id);
   heads.delete(id);
   await write((h, c) => { h.delete(id); c.delete(id); });
-  tell({ id });
+  tell({ id, running: false, wrote: true });
 }
 
 export function setting(name, value) {
