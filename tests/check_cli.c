@@ -369,9 +369,14 @@ static void test_bad_prompts(void)
     EXPECT(4, "needs", "run", "-m", DENSE, "-p", "x", "-c", "100000", "-ctk", "f32", "-ctv", "f32");
     EXPECT_JSON("run", "-m", HYBRID, "-p", "x", "-n", "1", "--json", "-ctk", "f32", "-ctv", "f32");
     CHECK(json_num(out, "cache.context") <= 1024, "%s", out);
+    EXPECT(4, "draft model: device cpu: 15.1 MiB wanted", "run", "-m", QWEN3, "-p", "x", "-c", "4096", "-md", QWEN3,
+           "-ctkd", "f32", "-ctvd", "f32");
+    EXPECT_OK("run", "-m", QWEN3, "-p", "x", "-n", "2", "-c", "512", "-md", QWEN3);
     setenv("KVANT_MEMORY", "100K", 1);
     EXPECT(4, "with any context", "run", "-m", DENSE, "-p", "x");
     unsetenv("KVANT_MEMORY");
+    EXPECT(4, "draft model: device cpu:1: 15.1 MiB wanted", "run", "-m", QWEN3, "-p", "x", "-c", "4096", "--device",
+           "cpu:1", "--device-memory", "11M", "-md", QWEN3, "-ctkd", "f32", "-ctvd", "f32");
     EXPECT(2, "cache type layers", "run", "-m", DENSE, "-p", "x", "--cache-type-layers", "99=f16");
     EXPECT(2, "multiple of 64", "run", "-m", DENSE, "-p", "x", "--kv-tail", "10");
     EXPECT(2, "head_dim 80", "run", "-m", QWEN3, "-p", "x", "-ctk", "q8_0");

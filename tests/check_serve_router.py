@@ -208,6 +208,12 @@ def check_memory(d):
         for name in ("lfm2", "phi3", "qwen2"):
             C.ok(complete(s, name)[0] == 200 and sum(v.get("bytes", 0) for v in states(s).values()) <= int(two), f"{name} within {two}: {states(s)}")
         C.ok("lfm2" not in loaded(s) or "phi3" not in loaded(s), f"one had to go: {states(s)}")
+    alone, beside = [], ("-md", os.path.join(d, "qwen2.gguf"))
+    for more in ((), beside):
+        with router(d, "-c", "512", *more) as s:
+            C.ok(complete(s, "qwen2")[0] == 200, f"qwen2 {more}")
+            alone.append(states(s)["qwen2"]["bytes"])
+    C.ok(alone[1] > 1.5 * alone[0], f"a draft model counts: {alone}")
     with router(d, "--models-memory", "100K") as s:
         status, r = complete(s, "qwen2")
         C.ok(status == 400 and "qwen2" in r["error"]["message"] and "MiB" in r["error"]["message"], f"too large for ever: {status} {r}")

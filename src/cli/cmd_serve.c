@@ -64,13 +64,17 @@ static int open_part(void *user, const char *path, server_parts *parts, kvant_di
     const loader *l = user;
     const opts *o = l->o;
     kvant_engine_params *p = &parts->params;
+    int64_t more;
 
     KVANT_TRY(open_model_at(o, path, &parts->model, diag));
     params_from_opts(o, p);
     spec_engine(o, parts->model, p);
     serve_slots(p, opt_int(o, OPT_SERVE_PARALLEL));
     p->draft_rows = spec_draft_rows(o, p->max_seqs);
-    return serve_room(o, parts->model, p, l->memory, &parts->bytes, diag);
+    KVANT_TRY(serve_room(o, parts->model, p, l->memory, &parts->bytes, diag));
+    KVANT_TRY(draft_bytes(o, p, &more, diag));
+    parts->bytes += more;
+    return KVANT_OK;
 }
 
 /* A step takes a token of every sequence and a page of a prompt, at least. */
