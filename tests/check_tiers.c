@@ -197,6 +197,7 @@ static const int all = (N - 1) / KVANT_PAGE * KVANT_PAGE;
 enum { TOLD = 256 };
 static uint64_t told[2][TOLD]; /* hashes by medium */
 static int n_told[2], bad_told;
+static pthread_t teller; /* of the first event */
 
 static int place_of(int medium, uint64_t hash)
 {
@@ -209,6 +210,9 @@ static int place_of(int medium, uint64_t hash)
 static void on_kv(void *user, const kvant_kv_event *ev)
 {
     (void)user;
+    if (n_told[0] + n_told[1] == 0)
+        teller = pthread_self();
+    bad_told += !pthread_equal(teller, pthread_self());
     if (ev->kind == KVANT_KV_CLEARED)
         n_told[0] = n_told[1] = 0;
     for (int i = 0; i < ev->n; i++) {
@@ -261,6 +265,7 @@ static void check_host(const char *path, int tail)
     CHECK(n_told[0] + n_told[1] == 0, "cleared, and %d blocks are told still", n_told[0] + n_told[1]);
     CHECK(ask(&r, 0, salts[0], "host, cleared") == 0, "%s: cleared, and found", path);
     serve_close(&r);
+    CHECK(bad_told == 0, "the end: %d faults, or told on another thread", bad_told);
     CHECK(n_told[0] + n_told[1] == 0, "the session ended, and %d blocks are told still", n_told[0] + n_told[1]);
     sp.host_bytes = 200000;
     if (!open_rig(&r, path, tail, sp)) /* room for little: what is there serves, the rest is computed */

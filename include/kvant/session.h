@@ -27,7 +27,7 @@ typedef struct kvant_session kvant_session;
 
 /* The prefix cache, told to whoever sends requests where their prefixes are.  A block is 64 tokens with all that is
  * before them; its hash is made of those, of the salt (with adapters) and of what rows are made with (weights, formats,
- * arithmetic), and is the same in every process. */
+ * arithmetic, kinds of devices), and is the same in every process. */
 enum { KVANT_KV_STORED = 1, KVANT_KV_REMOVED = 2, KVANT_KV_CLEARED = 3 };
 enum { KVANT_KV_POOL = 0, KVANT_KV_HOST = 1, KVANT_KV_STORE = 2 }; /* where: pages, host memory, a directory */
 typedef struct kvant_kv_event {

@@ -335,12 +335,16 @@ int tenant_victim(const kvant_session *s, int for_pages);
 /* ---- snapshot_id.c ---- */
 /* The files of a session with this engine must match this identity (cache/store.h). */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
+/* A hash of the kinds of devices that have the layers, and their routed experts: what decides the bits of rows beside
+ * the identity.  On the CPU one number, whatever its threads. */
+uint64_t snapshot_devices(const kvant_engine *e);
 
 /* ---- blocks/session_blocks.c ---- */
 int blocks_create(kvant_session *s, kvant_diag *diag);
 /* Tells what came and went until now. */
 void blocks_tell(kvant_session *s);
 void blocks_cleared(kvant_session *s); /* all of them went, from host memory too */
+void blocks_end(kvant_session *s);     /* the last that is told: all of them go.  The owner's last act */
 void blocks_close(kvant_session *s);   /* after the index is gone */
 
 /* ---- blocks/session_tiers.c ---- */

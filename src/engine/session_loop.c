@@ -363,6 +363,7 @@ void *session_main(void *session)
             tick(s);
     } while (go_on);
     session_end_all(s, KVANT_ECANCELED, "server: stopped");
+    blocks_end(s);
     session_publish(s, NULL);
     return NULL;
 }

@@ -148,6 +148,18 @@ static int mix_formats(mix *h, const kvant_engine *e, kvant_diag *diag)
     return mix_projection(h, e, diag);
 }
 
+uint64_t snapshot_devices(const kvant_engine *e)
+{
+    const engine_split *s = &e->split;
+    mix h = 5;
+
+    for (int l = 0; l <= e->m->hp.n_layer; l++) {
+        mix_text(&h, e->place[s->of[l]].dev->vt->name);
+        mix_text(&h, e->place[l < e->m->hp.n_layer ? s->experts[l] : s->of[l]].dev->vt->name);
+    }
+    return h;
+}
+
 /* The type of recurrent states has a field of its own in the file's header. */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag)
 {

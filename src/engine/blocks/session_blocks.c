@@ -199,13 +199,22 @@ void blocks_cleared(kvant_session *s)
         s->p.kv_event(s->p.kv_event_user, &ev);
 }
 
-/* The fingerprint of files, and the type of states, which their headers have apart. */
+void blocks_end(kvant_session *s)
+{
+    blocks_cleared(s);
+    if (s->blocks)
+        s->blocks->told = 0;
+}
+
+/* The fingerprint of files, the type of states, which their headers have apart, and the devices: each kind has bits of
+ * its own. */
 static int make_seed(kvant_session *s, kvant_diag *diag)
 {
     struct {
         unsigned char fingerprint[STORE_FINGERPRINT];
-        int32_t state_type;
-    } text = { .state_type = s->e->kv.cfg.state_type };
+        int32_t state_type, zero;
+        uint64_t devices;
+    } text = { .state_type = s->e->kv.cfg.state_type, .devices = snapshot_devices(s->e) };
 
     KVANT_TRY(snapshot_identity(s->e, text.fingerprint, diag));
     sha256(&text, sizeof text, s->prefix.seed);
@@ -247,7 +256,6 @@ void blocks_close(kvant_session *s)
 {
     if (!s->blocks)
         return;
-    blocks_cleared(s);
     tiers_close(s);
     kvant_free(s->blocks->quiet);
     kvant_free(s->blocks->path);

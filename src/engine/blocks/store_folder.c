@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file/file_out.h"
 #include "base/file/folder.h"
 #include "base/log.h"
@@ -18,6 +19,7 @@ enum {
     WAITING_BYTES = 256 << 20, /* more than these wait: a block is not written */
     COUNT_EACH = 64,           /* files, until those of others are counted again */
 };
+static const int64_t CLOSE_NS = 5000000000; /* arbitrary, not tuned */
 static const char ENDING[] = ".kvb";
 
 static void name_of(const unsigned char *id, int what, char out[NAME_BYTES])
@@ -34,21 +36,45 @@ static int is_ours(const char *name)
     return hex == 2 * PREFIX_ID && (name[hex] == 'p' || name[hex] == 's') && strcmp(name + hex + 1, ENDING) == 0;
 }
 
-int store_folder_has(const store_folder *f, const unsigned char *id, int what)
+static int is_block(const store_item *it, const unsigned char *id, int what)
+{
+    return it->what == what && memcmp(it->id, id, PREFIX_ID) == 0;
+}
+
+/* 1: the thread writes the file, and will remove it. */
+static int is_leaving(store_folder *f, const unsigned char *id, int what)
+{
+    pthread_mutex_lock(&f->lock);
+    const int leaving = f->first && f->first->gone && is_block(f->first, id, what);
+    pthread_mutex_unlock(&f->lock);
+    return leaving;
+}
+
+int store_folder_has(store_folder *f, const unsigned char *id, int what)
 {
     char name[NAME_BYTES];
 
     name_of(id, what, name);
-    return f->is_open && faccessat(f->dir, name, R_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return f->is_open && faccessat(f->dir, name, R_OK, AT_SYMLINK_NOFOLLOW) == 0 && !is_leaving(f, id, what);
+}
+
+static void remove_file(const store_folder *f, const unsigned char *id, int what)
+{
+    char name[NAME_BYTES];
+
+    name_of(id, what, name);
+    unlinkat(f->dir, name, 0);
 }
 
 void store_folder_remove(store_folder *f, const unsigned char *id, int what)
 {
-    char name[NAME_BYTES];
-
-    name_of(id, what, name);
-    if (f->is_open)
-        unlinkat(f->dir, name, 0);
+    if (!f->is_open)
+        return;
+    pthread_mutex_lock(&f->lock);
+    for (store_item *it = f->first; it; it = it->next)
+        it->gone |= is_block(it, id, what);
+    pthread_mutex_unlock(&f->lock);
+    remove_file(f, id, what);
 }
 
 /* ---- reading ---- */
@@ -69,6 +95,8 @@ int store_folder_get(store_folder *f, const unsigned char *id, int what, uint8_t
     kvant_diag diag = { "" };
     store_file file;
 
+    if (is_leaving(f, id, what))
+        return 0;
     name_of(id, what, name);
     int code = store_open(f->kv, &key, STORE_BLOCK, f->dir, name, &file, &diag);
     if (code == KVANT_OK) {
@@ -82,7 +110,7 @@ int store_folder_get(store_folder *f, const unsigned char *id, int what, uint8_t
     if (code == KVANT_EFORMAT) {
         log_msg(LOG_WARN, "--kv-store: %s: %s; the file is removed, its tokens are evaluated again", name, diag.text);
         atomic_fetch_add(&f->damaged, 1);
-        store_folder_remove(f, id, what);
+        remove_file(f, id, what);
     }
     return code == KVANT_OK;
 }
@@ -172,26 +200,43 @@ static void write_one(store_folder *f, const store_item *it)
     }
 }
 
+/* With the lock held, which it gives up while it writes.  1: time is over, it was not written. */
+static int write_first(store_folder *f)
+{
+    store_item *it = f->first;
+    const int late = f->stop && clock_ns() >= f->stop_ns && !it->gone;
+
+    if (!it->gone && !late) {
+        pthread_mutex_unlock(&f->lock);
+        write_one(f, it);
+        pthread_mutex_lock(&f->lock);
+        if (it->gone)
+            remove_file(f, it->id, it->what);
+    }
+    f->first = it->next;
+    f->last = f->first ? f->last : NULL;
+    f->waiting -= (int64_t)store_image_bytes(f->kv, it->what);
+    kvant_free(it);
+    return late;
+}
+
 static void *run(void *user)
 {
     store_folder *f = user;
+    int late = 0;
 
     pthread_mutex_lock(&f->lock);
     for (;;) {
         while (!f->first && !f->stop)
             pthread_cond_wait(&f->news, &f->lock);
-        store_item *it = f->first;
-        if (!it)
+        if (!f->first)
             break;
-        pthread_mutex_unlock(&f->lock);
-        write_one(f, it);
-        pthread_mutex_lock(&f->lock);
-        f->first = it->next;
-        f->last = f->first ? f->last : NULL;
-        f->waiting -= (int64_t)store_image_bytes(f->kv, it->what);
-        kvant_free(it);
+        late += write_first(f);
     }
     pthread_mutex_unlock(&f->lock);
+    atomic_fetch_add(&f->dropped, (uint64_t)late);
+    if (late > 0)
+        log_msg(LOG_WARN, "--kv-store: the server ends, and %d blocks are not written: the directory is slow", late);
     return NULL;
 }
 
@@ -202,7 +247,7 @@ static int may_wait(store_folder *f, const unsigned char *id, int what, size_t n
     int may = f->waiting + (int64_t)n <= WAITING_BYTES;
     const int full = !may;
     for (const store_item *it = f->first; it && may; it = it->next)
-        may = it->what != what || memcmp(it->id, id, PREFIX_ID) != 0;
+        may = it->gone || !is_block(it, id, what);
     pthread_mutex_unlock(&f->lock);
     if (full)
         atomic_fetch_add(&f->dropped, 1);
@@ -224,6 +269,7 @@ void store_folder_put(store_folder *f, const unsigned char *id, int what, int nu
     }
     it->next = NULL;
     it->what = what;
+    it->gone = 0;
     memcpy(it->id, id, PREFIX_ID);
     pthread_mutex_lock(&f->lock);
     if (f->last)
@@ -244,12 +290,13 @@ int store_folder_open(store_folder *f, const kv_cache *kv, const store_key *key,
     f->kv = kv;
     f->key = *key;
     f->most = most;
+    f->close_ns = CLOSE_NS;
     KVANT_TRY(folder_open(path, &f->dir, diag));
     f->is_open = 1;
-    file_out_sweep(f->dir);
-    make_room(f, 0);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->news, NULL);
+    file_out_sweep(f->dir);
+    make_room(f, 0);
     if (pthread_create(&f->thread, NULL, run, f) != 0)
         return kvant_fail(diag, KVANT_ENOMEM, "--kv-store: its thread could not be started");
     f->runs = 1;
@@ -262,6 +309,7 @@ void store_folder_close(store_folder *f)
     if (f->runs) {
         pthread_mutex_lock(&f->lock);
         f->stop = 1;
+        f->stop_ns = clock_ns() + f->close_ns;
         pthread_cond_signal(&f->news);
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
