@@ -10,6 +10,7 @@
 #include "make/convert/hf_vocab.h"
 #include "make/convert/safetensors.h"
 #include "support/check.h"
+#include "support/log_seen.h"
 
 static char temp_dir[256];
 static kvant_diag diag;
@@ -95,6 +96,21 @@ static void check_choices(void)
                   KVANT_ECANCELED &&
               n == 30 && files(temp_dir) == before,
           "stopped: %s", diag.text);
+}
+
+/* Tensors that predict further tokens are left out, and a warning says so. */
+static void check_further(void)
+{
+    static const char says[] = "1 tensors of blocks that predict further tokens (MTP), the first model.layers.2.eh_proj";
+    const convert_params p = { .pre = "gpt-2" };
+    convert_result r = { 0 };
+
+    log_seen_begin();
+    CHECK(model_convert("tests/convert/deepseek2", temp_path("mtp.gguf"), &p, NULL, NULL, &r, &diag) == KVANT_OK &&
+              r.n_left_out == 1 && log_seen(says), "%d left out: %s", r.n_left_out, log_seen_all());
+    log_seen_begin();
+    CHECK(model_convert("tests/convert/llama", temp_path("mtp.gguf"), &p, NULL, NULL, &r, &diag) == KVANT_OK &&
+              !log_seen("(MTP)"), "%s", log_seen_all());
 }
 
 /* ---- headers ---- */
@@ -332,6 +348,7 @@ int main(void)
         return 1;
     check_digests();
     check_choices();
+    check_further();
     check_headers();
     check_folders();
     check_fields();

@@ -247,6 +247,13 @@ static int is_copy_of_embedding(const convert_plan *p, const st_tensor *t, const
     return 0;
 }
 
+static void leave_out(convert_plan *p, const st_tensor *t, int predicts)
+{
+    p->n_left_out++;
+    if (predicts && p->n_further++ == 0)
+        p->further = t->name;
+}
+
 static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
 {
     static const char *const fused[] = { ".experts.gate_up_proj", ".input_linear.weight" };
@@ -258,7 +265,7 @@ static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
     const int inside = convert_layer(name, &layer, &rest);
     const int more = inside && (uint32_t)layer >= p->layers && (uint32_t)layer < p->layers + p->layers_more;
     if (more || (is_copy_of_embedding(p, t, name) && p->arch->flags & CONVERT_NO_OUTPUT)) {
-        p->n_left_out++;
+        leave_out(p, t, more);
         return KVANT_OK;
     }
     if (inside && (uint32_t)layer >= p->layers)
@@ -278,7 +285,7 @@ static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
     KVANT_TRY(convert_tensor_name(p->arch, name, to, sizeof to, diag));
     if (to[0])
         return add_whole(p, t, to, diag);
-    p->n_left_out++;
+    leave_out(p, t, strcmp(convert_left_out(name), "predicts further tokens") == 0);
     return KVANT_OK;
 }
 
@@ -347,6 +354,9 @@ int convert_plan_make(convert_plan *p, kvant_diag *diag)
     for (int i = 0; i < st_count(p->files); i++)
         if (!(p->arch->flags & CONVERT_MXFP4) || !ends_with(st_at(p->files, i)->name, "_blocks"))
             KVANT_TRY(add_tensor(p, st_at(p->files, i), diag));
+    if (p->n_further)
+        log_msg(LOG_WARN, "convert: %d tensors of blocks that predict further tokens (MTP), the first %s, are left out: "
+                "--spec mtp needs a file that has them", p->n_further, p->further);
     for (uint32_t l = 0; l < p->layers; l++)
         if (p->seen[l] % (p->experts ? 3 * (int)p->experts : 1) != 0)
             return kvant_fail(diag, KVANT_EFORMAT, "layer %u: %d matrices of experts, 3 x %u wanted", l, p->seen[l],

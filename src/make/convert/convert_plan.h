@@ -46,7 +46,8 @@ typedef struct convert_plan {
     convert_item *items;
     convert_piece *pieces;
     int *seen; /* per layer: tensors of single experts that came */
-    int n, cap, n_pieces, cap_pieces, n_left_out;
+    int n, cap, n_pieces, cap_pieces, n_left_out, n_further;
+    const char *further; /* the first of n_further tensors that predict further tokens, all of them left out */
 } convert_plan;
 
 /* arch, config, files, type and n_tokens are set. */
