@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_serve_operator: what who runs the server needs: the access log as text and as JSON, names of keys, counters of each key, SIGHUP that reads
 the key files again while streams go on, kvant health."""
+import fcntl
 import json
 import os
 import re
@@ -149,6 +150,55 @@ def check_keys(folder):
         os.unlink(keys)
         hangup(s, "nothing is changed")
         C.ok(status(s, "alpha") == 200, "no file: the keys stay")
+        stream = s.open("/v1/completions", {**BODY, "max_tokens": 1500, "stream": True}, {"Authorization": "Bearer alpha"})
+        stream.recv(10)
+        s.process.send_signal(signal.SIGTERM)
+        hangup(s, "SIGHUP: nothing is read again, the server is shutting down")
+        C.ok(unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(stream)).endswith(b"data: [DONE]\n\n") and s.wait() == 0, "SIGHUP while it drains cuts nothing")
+
+
+def check_share(folder):
+    """Places of a key in the queue follow the number of keys."""
+    keys = os.path.join(folder, "shares")
+    write_keys(keys, "alpha ann\n")
+    os.chmod(keys, 0o600)
+    with Server(BUILD, "-c", "4096", "-np", "1", "--max-queue", "4", "--api-key-file", keys, model=TINY) as s:
+        for text, places in (("alpha ann\nbeta bob\n", 2), ("alpha ann\nbeta bob\ngamma\ndelta\n", 1), ("alpha ann\n", 4)):
+            write_keys(keys, text)
+            hangup(s, "SIGHUP: ")
+            runs = [s.open("/v1/completions", {**BODY, "max_tokens": 4000, "stream": True}, {"Authorization": "Bearer alpha"})]
+            runs[0].recv(10)
+            runs += [s.open("/v1/completions", {**BODY, "max_tokens": 4000}, {"Authorization": "Bearer alpha"}) for _ in range(places)]
+            end = time.time() + 10 * SLOW
+            while s.metric("num_requests_waiting", bearer("alpha")["headers"]) < places and time.time() < end:
+                time.sleep(0.01)
+            code, r = s.post("/v1/completions", BODY, **bearer("alpha"))
+            C.ok(code in (429, 503) and ("share is full" in str(r) or places == 4), f"{places} places: {code} {r}")
+            for k in runs:
+                k.close()
+            end = time.time() + 10 * SLOW
+            while s.metric("num_requests_running", bearer("alpha")["headers"]) + s.metric("num_requests_waiting", bearer("alpha")["headers"]) and time.time() < end:
+                time.sleep(0.01)
+
+
+def check_dropped():
+    """Nobody reads standard output: lines of the access log are dropped, and standard error says how many."""
+    r, w = os.pipe()
+    fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(r, "rb") as out, os.fdopen(w, "wb") as into, Server(BUILD, "-c", "512", "--log-access", "json", model=TINY, stdout=into) as s:
+        into.close()
+        for _ in range(60):
+            s.get("/health")
+        first = os.read(out.fileno(), 65536).decode()
+        n, end = 0, time.time() + 10 * SLOW
+        while time.time() < end and not any("lines of standard output dropped" in x for x in s.lines):
+            s.get("/health")
+            n += 1
+            time.sleep(0.02)
+        told = [x for x in s.lines if "dropped" in x]
+        rest = os.read(out.fileno(), 65536).decode()
+        lines = [json.loads(x) for x in (first + rest).splitlines()]
+        C.ok(len(told) == 1 and f"{60 + n - len(lines)} lines of standard output" in told[0], f"{60 + n} requests, {len(lines)} lines: {told}")
 
 
 def health(*args, env=None):
@@ -166,7 +216,24 @@ def check_health(folder):
     C.ok(health("--port", port)[0] == 1, "nobody listens")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         code, text = health("--port", str(silent.getsockname()[1]), "--wait", "1")
-        C.ok(code == 1 and "no answer in 1 s" in text, text)
+        C.ok(code == 1 and "no answer in time" in text, text)
+    with socket.socket() as full:       # its queue of connections is full: connect itself waits
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        taken = [socket.socket() for _ in range(3)]
+        for k in taken:
+            k.setblocking(False)
+            k.connect_ex(full.getsockname())
+        begun = time.time()
+        code, text = health("--port", str(full.getsockname()[1]), "--wait", "1")
+        C.ok(code == 1 and "no answer in time" in text and time.time() - begun < 5 * SLOW, f"{time.time() - begun:.1f} s: {text}")
+        for k in taken:
+            k.close()
+    code, text = health("--host", "no-such-host.invalid")
+    C.ok(code == 1 and "no-such-host.invalid" in text and "Success" not in text and "no connection" not in text, text)
+    for args, word in ((("--api-prefix", "/" + "x" * 1200), "1201 bytes"), (("--host", "/" + "x" * 150 + ".sock"), "156 bytes")):
+        code, text = health(*args)
+        C.ok(code != 0 and word in text, text)
     path = os.path.join(folder, "k.sock")
     process = subprocess.Popen([os.path.join(BUILD, "bin", "kvant"), "serve", "-m", TINY, "-c", "512", "--host", path], stderr=subprocess.DEVNULL)
     end = time.time() + 30 * SLOW
@@ -184,6 +251,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         check_log(folder)
         check_keys(folder)
+        check_share(folder)
+        check_dropped()
         check_health(folder)
     return C.end()
 

@@ -261,6 +261,8 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
  * request shares with others, and continues in a slot, only rows made with its own scales.  KVANT_EINVAL: another n, or
  * a scale out of range. */
 int kvant_session_set_lora(kvant_session *s, const float *scales, int n, kvant_diag *diag);
+/* max_queue_tenant, from the next submit on; what waits already stays.  Any thread.  KVANT_EINVAL: not 1..max_queue. */
+int kvant_session_set_queue_tenant(kvant_session *s, int most, kvant_diag *diag);
 /* They are written to scales[cap]; returns how many adapters there are. */
 int kvant_session_get_lora(kvant_session *s, float *scales, int cap);
 /* Ends a request at the next step boundary with KVANT_FINISH_CANCEL.  Unknown or ended ids: nothing happens. */

@@ -76,8 +76,8 @@ void log_msg(int level, const char *fmt, ...)
 /* ---- writing ---- */
 
 static _Atomic int drop_not_wait;
-static pthread_mutex_t emit_lock = PTHREAD_MUTEX_INITIALIZER; /* guards n_dropped and the room that was seen */
-static unsigned long n_dropped;
+static pthread_mutex_t emit_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next and the room that was seen */
+static unsigned long n_dropped[2]; /* messages, and lines of what is not standard error */
 
 void log_drop_not_wait(void)
 {
@@ -106,24 +106,33 @@ static int has_room(int fd)
     return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
 }
 
+/* Standard error says what was dropped, of other descriptors too: their lines are read by programs. */
+static void tell_dropped(int which)
+{
+    char told[160];
+
+    if (!n_dropped[which] || !has_room(STDERR_FILENO))
+        return;
+    snprintf(told, sizeof told, "kvant: warning: %lu %s dropped: nobody took them\n", n_dropped[which],
+             which ? "lines of standard output" : "messages");
+    write_all(STDERR_FILENO, told, strlen(told));
+    n_dropped[which] = 0;
+}
+
 void log_emit(int fd, const char *line)
 {
-    char told[LOG_RECORD + 1024];
+    const int which = fd != STDERR_FILENO;
 
     if (!atomic_load(&drop_not_wait)) {
         write_all(fd, line, strlen(line));
         return;
     }
     pthread_mutex_lock(&emit_lock);
-    if (!has_room(fd)) {
-        n_dropped++;
-    } else if (n_dropped) {
-        int n = snprintf(told, sizeof told, "kvant: warning: %lu messages dropped: nobody took them\n%s", n_dropped,
-                         line);
-        write_all(fd, told, n < (int)sizeof told ? (size_t)n : sizeof told - 1);
-        n_dropped = 0;
-    } else {
+    if (has_room(fd))
+        tell_dropped(which);
+    if (has_room(fd)) /* still */
         write_all(fd, line, strlen(line));
-    }
+    else
+        n_dropped[which]++;
     pthread_mutex_unlock(&emit_lock);
 }

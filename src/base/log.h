@@ -13,7 +13,7 @@ __attribute__((format(printf, 2, 3)))
 #endif
 void log_msg(int level, const char *fmt, ...);
 /* For sinks: one line, with its end, to a descriptor.  Any thread.  After log_drop_not_wait a line that would have to
- * wait is dropped, and the next one that goes out says how many were. */
+ * wait is dropped; when the next one of its descriptor goes out, standard error says how many were. */
 void log_emit(int fd, const char *line);
 void log_drop_not_wait(void);
 

@@ -21,7 +21,7 @@ static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/s
 
 typedef struct loader {
     const opts *o;
-    int n_keys;
+    int n_keys; /* at the start */
     int64_t memory; /* of all models of a router together; 0: any */
     kv_events *events; /* or NULL */
 } loader;
@@ -91,13 +91,13 @@ static int batch_of(const opts *o, int max_seqs)
 }
 
 /* A key's share of the queue: no key can fill it, however many requests it sends. */
-static int queue_of_key(const loader *l)
+static int queue_of_key(const opts *o, int n_keys)
 {
-    const int all = (int)opt_int(l->o, OPT_MAX_QUEUE), given = (int)opt_int(l->o, OPT_MAX_QUEUE_KEY);
+    const int all = (int)opt_int(o, OPT_MAX_QUEUE), given = (int)opt_int(o, OPT_MAX_QUEUE_KEY);
 
     if (given)
         return given < all ? given : all;
-    return l->n_keys < 2 ? all : l->n_keys < all ? all / l->n_keys : 1;
+    return n_keys < 2 ? all : n_keys < all ? all / n_keys : 1;
 }
 
 static kvant_session_params session_params(const loader *l, server *s, const kvant_engine *e, kvant_engine *draft)
@@ -106,7 +106,7 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     const opts *o = l->o;
 
     p.max_queue = (int)opt_int(o, OPT_MAX_QUEUE);
-    p.max_queue_tenant = queue_of_key(l);
+    p.max_queue_tenant = queue_of_key(o, l->n_keys);
     p.batch_tokens = batch_of(o, kvant_engine_get_params(e)->max_seqs);
     p.prefill_budget = (int)opt_int(o, OPT_PREFILL_BUDGET);
     p.target_itl_ms = opt_int(o, OPT_TARGET_ITL) > 0 ? (int)opt_int(o, OPT_TARGET_ITL) : -1;
@@ -223,6 +223,13 @@ static int renew_keys(void *user, kvant_diag *diag)
         code = auth_renew(f->keys, &fresh, diag);
     auth_free(&fresh);
     return code;
+}
+
+static int renewed_share(void *user)
+{
+    const key_files *f = user;
+
+    return queue_of_key(f->o, auth_count(f->keys, 0));
 }
 
 /* "dir/novella-hybrid.gguf" -> "novella-hybrid" */
@@ -435,11 +442,11 @@ int cmd_serve(const opts *o, kvant_diag *diag)
     if (code == KVANT_OK)
         code = open_events(o, &l.events, diag);
     if (code == KVANT_OK) {
-        l.n_keys = keys.n;
+        l.n_keys = auth_count(&keys, 0);
         const server_loader how = { &l, open_part, start_part };
         key_files files = { o, &keys };
         server_options(o, &keys, &p);
-        p.renew = (server_renew){ keys.grows ? renew_keys : NULL, &files };
+        p.renew = (server_renew){ keys.grows ? renew_keys : NULL, renewed_share, &files };
         p.loader = &how;
         p.models_max = (int)opt_int(o, OPT_MODELS_MAX);
         p.models_memory = l.memory;

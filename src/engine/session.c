@@ -234,6 +234,15 @@ static int may_submit(const kvant_session *s, uint32_t whose, kvant_diag *diag)
     return KVANT_OK;
 }
 
+int kvant_session_set_queue_tenant(kvant_session *s, int most, kvant_diag *diag)
+{
+    KVANT_TRY(engine_in_range("queue length of a tenant", most, 1, s->p.max_queue, diag));
+    pthread_mutex_lock(&s->lock);
+    s->p.max_queue_tenant = most;
+    pthread_mutex_unlock(&s->lock);
+    return KVANT_OK;
+}
+
 static void live_add(kvant_session *s, request *q)
 {
     q->id = s->next_id++;

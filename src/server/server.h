@@ -43,9 +43,10 @@ int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *d
 int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
 
-/* On SIGHUP, loop thread: keys are read again; fn NULL: they cannot be. */
+/* On SIGHUP, loop thread: keys are read again; fn NULL: they cannot be.  queue_key: then a key's share of a queue. */
 typedef struct server_renew {
     int (*fn)(void *user, kvant_diag *diag);
+    int (*queue_key)(void *user);
     void *user;
 } server_renew;
 

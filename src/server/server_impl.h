@@ -167,6 +167,7 @@ typedef struct models {
     _Atomic int n; /* grows on the loop thread alone */
     served *wishes, *last_wish; /* to be loaded, the one that waits longest first */
     int stop, draining, running;
+    int queue_key; /* places of one key in a session's queue since keys were read again; 0: as the session began */
     pthread_t thread;
 } models;
 
@@ -324,6 +325,7 @@ int models_pick(work *w);
 int models_load(served *m);
 int models_unload(served *m);
 void models_drain(server *s, int64_t ms); /* new requests and those that wait for a model are refused */
+void models_share(server *s, int queue_key); /* of each session's queue so many places for one key */
 int models_busy(server *s);               /* requests that run or wait in a session */
 int models_failed(server *s);             /* the code of an engine that stopped and ends the server; 0: none */
 int models_loaded(server *s);             /* how many are ready */
@@ -332,7 +334,7 @@ int models_loaded(server *s);             /* how many are ready */
 int models_name_ok(const char *name, size_t n); /* printable UTF-8, shorter than MODEL_NAME */
 
 /* ---- router/models_reload.c ---- */
-int models_reload(server *s, kvant_diag *diag); /* loop thread; on error the list stays as it was, but for what came */
+int models_reload(server *s, kvant_diag *diag); /* loop thread; on error the list stays as it was */
 
 /* ---- router/loader.c ---- */
 int models_start(server *s, kvant_diag *diag);

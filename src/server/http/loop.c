@@ -75,27 +75,40 @@ static void begin_drain(server *s)
     log_msg(LOG_INFO, "shutting down: %d requests end first, at most %d ms", s->n_streams, s->p.drain_ms);
 }
 
-/* Keys and the list of models anew; on an error what there was stays. */
+static void renew_keys(server *s)
+{
+    kvant_diag diag = { "" };
+
+    if (s->p.renew.fn(s->p.renew.user, &diag) != KVANT_OK) {
+        log_msg(LOG_ERROR, "SIGHUP: nothing is changed in the keys: %s", diag.text);
+        return;
+    }
+    budget_share(s);
+    models_share(s, s->p.renew.queue_key(s->p.renew.user));
+    log_msg(LOG_INFO, "SIGHUP: %d API keys, %d of them admin keys", auth_count(s->p.keys, 0), auth_count(s->p.keys, 1));
+}
+
+/* Keys, and the list of models: each anew, or on an error as it was. */
 static void reload(server *s)
 {
     kvant_diag diag = { "" };
-    int code = s->p.renew.fn ? s->p.renew.fn(s->p.renew.user, &diag) : KVANT_OK;
 
-    if (code == KVANT_OK && s->p.keys) {
-        budget_share(s);
-        log_msg(LOG_INFO, "SIGHUP: %d API keys, %d of them admin keys", auth_count(s->p.keys, 0),
-                auth_count(s->p.keys, 1));
+    if (s->draining) {
+        log_msg(LOG_INFO, "SIGHUP: nothing is read again, the server is shutting down");
+        return;
     }
-    if (code == KVANT_OK && s->p.router && (code = models_reload(s, &diag)) == KVANT_OK)
+    if (s->p.renew.fn)
+        renew_keys(s);
+    if (s->p.router && models_reload(s, &diag) != KVANT_OK)
+        log_msg(LOG_ERROR, "SIGHUP: nothing is changed in the list of models: %s", diag.text);
+    else if (s->p.router)
         log_msg(LOG_INFO, "SIGHUP: %d models", (int)s->models.n);
-    if (code != KVANT_OK)
-        log_msg(LOG_ERROR, "SIGHUP: nothing is changed: %s", diag.text);
 }
 
-/* A terminal that closes ends the program; so does kill -HUP where there is nothing to read again. */
+/* The kernel's, when the terminal is lost, ends the program; so does kill -HUP where nothing can be read again. */
 static int is_reload(const server *s, const struct signalfd_siginfo *info)
 {
-    return info->ssi_signo == SIGHUP && info->ssi_code != SI_KERNEL && (s->p.renew.fn || s->p.router) && !s->draining;
+    return info->ssi_signo == SIGHUP && info->ssi_code != SI_KERNEL && (s->p.renew.fn || s->p.router);
 }
 
 static void take_signals(server *s)

@@ -65,6 +65,8 @@ static void end_wish(served *m, int state, int kind, const char *text)
         a->last_wish = before;
     m->wished = m->asked = 0;
     m->state = state;
+    if (state == SERVED_READY && a->queue_key)
+        kvant_session_set_queue_tenant(m->session, a->queue_key, NULL);
     m->failed = kind != API_OK;
     snprintf(m->why, sizeof m->why, "%s", text);
     work *w = m->parked.first;

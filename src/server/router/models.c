@@ -282,6 +282,18 @@ int models_unload(served *m)
     return there;
 }
 
+void models_share(server *s, int queue_key)
+{
+    models *a = &s->models;
+
+    pthread_mutex_lock(&a->lock);
+    a->queue_key = queue_key; /* for those that are loading (loader.c) */
+    for (int i = 0; i < a->n; i++)
+        if (a->list[i].state == SERVED_READY)
+            kvant_session_set_queue_tenant(a->list[i].session, queue_key, NULL);
+    pthread_mutex_unlock(&a->lock);
+}
+
 void models_drain(server *s, int64_t ms)
 {
     models *a = &s->models;

@@ -23,6 +23,19 @@ static int is_in(const server_model *list, int n, const char *name)
     return 0;
 }
 
+/* Before anything is changed. */
+static int check_room(models *a, const server_model *list, int n, kvant_diag *diag)
+{
+    int more = 0;
+
+    for (int i = 0; i < n; i++)
+        more += !entry(a, list[i].name);
+    if (a->n + more > a->room)
+        return kvant_fail(diag, KVANT_ENOSPC, "models: %d are known already and %d are new, wanted at most %d; a restart "
+                          "forgets those that went", (int)a->n, more, a->room);
+    return KVANT_OK;
+}
+
 /* A model that is not loaded may have moved. */
 static void take_path(served *m, server_model *from)
 {
@@ -37,20 +50,16 @@ static void take_path(served *m, server_model *from)
     pthread_mutex_unlock(&a->lock);
 }
 
-static int add(server *s, server_model *from, kvant_diag *diag)
+static void add(server *s, server_model *from)
 {
     models *a = &s->models;
     const int at = a->n;
-
-    if (at == a->room)
-        return kvant_fail(diag, KVANT_ENOSPC, "models: %d are known already; a restart forgets those that went", at);
     served *m = &a->list[at];
     m->s = s;
     m->name = m->own_name = from->name;
     m->path = m->own_path = from->path;
     from->name = from->path = NULL;
     a->n = at + 1; /* from here on others see it */
-    return KVANT_OK;
 }
 
 int models_reload(server *s, kvant_diag *diag)
@@ -60,6 +69,8 @@ int models_reload(server *s, kvant_diag *diag)
     int n = 0, code = s->p.models_preset ? server_models_preset(s->p.models_preset, &list, &n, diag)
                                          : server_models_of(s->p.models_dir, &list, &n, diag);
 
+    if (code == KVANT_OK)
+        code = check_room(a, list, n, diag);
     for (int i = 0; i < a->n && code == KVANT_OK; i++) {
         a->list[i].unlisted = !is_in(list, n, a->list[i].name);
         if (a->list[i].unlisted)
@@ -70,7 +81,7 @@ int models_reload(server *s, kvant_diag *diag)
         if (m)
             take_path(m, &list[i]);
         else
-            code = add(s, &list[i], diag);
+            add(s, &list[i]);
     }
     server_models_free(list, n);
     if (code == KVANT_OK)
