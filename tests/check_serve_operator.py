@@ -77,9 +77,11 @@ def check_log(folder):
         text = lines_of(out, 2)
     C.ok(re.fullmatch(r"\S+Z 127.0.0.1 - POST /v1/completions 200 [\d.]+ms cmpl-\S+ prompt=\d+ cached=0 completion=5", text[0]), text)
     C.ok("\x1b" not in "".join(text), f"an escape in the log: {text}")
-    with open(out, "wb") as f, Server(BUILD, "-c", "512", "--server-header", "llama.cpp", model=TINY, stdout=f) as s:
+    with open(out, "wb") as f, Server(BUILD, "-c", "512", "--server-header", "llama.cpp", "--max-body", "65536", model=TINY, stdout=f) as s:
         s.post("/v1/completions", BODY)
         C.ok([s.request("GET", p)[1].get("server") for p in ("/health", "/none")] == ["llama.cpp"] * 2, "--server-header")
+        cut = s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n" + b" " * 0x20000, 1)
+        C.ok(cut.startswith(b"HTTP/1.1 413") and b"\r\nServer: llama.cpp\r\n" in cut, f"--server-header, of a body that is not read: {cut[:300]}")
     C.ok(os.path.getsize(out) == 0, "no log unless it is asked for")
 
 
@@ -153,6 +155,9 @@ def check_keys(folder):
         stream = s.open("/v1/completions", {**BODY, "max_tokens": 1500, "stream": True}, {"Authorization": "Bearer alpha"})
         stream.recv(10)
         s.process.send_signal(signal.SIGTERM)
+        end = time.time() + 10 * SLOW
+        while time.time() < end and "shutting down" not in s.lines[-1]:
+            time.sleep(0.005)
         hangup(s, "SIGHUP: nothing is read again, the server is shutting down")
         C.ok(unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(stream)).endswith(b"data: [DONE]\n\n") and s.wait() == 0, "SIGHUP while it drains cuts nothing")
 

@@ -208,18 +208,23 @@ enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, con
 
 void respond_cut(call *c, const api_error *e)
 {
-    char head[256];
+    const char *name = c->s->p.compat.header;
+    sbuf head = { 0 };
     jsonw w;
 
     jsonw_init(&w);
     api_error_json(e, c->api, &w);
-    int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                     "Connection: close\r\n%s\r\n",
-                     api_status(e->kind), w.len, e->kind == API_TOO_LARGE ? "" : "Retry-After: 1\r\n");
-    if (!jsonw_error(&w) && send(c->client->fd, head, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == n &&
+    sbuf_printf(&head, "HTTP/1.1 %d Refused\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                "Connection: close\r\n%s", api_status(e->kind), w.len,
+                e->kind == API_TOO_LARGE ? "" : "Retry-After: 1\r\n");
+    if (name && name[0])
+        sbuf_printf(&head, "Server: %s\r\n", name);
+    sbuf_puts(&head, "\r\n");
+    if (!head.error && !jsonw_error(&w) &&
+        send(c->client->fd, head.s, head.n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == (ssize_t)head.n &&
         send(c->client->fd, w.buf, w.len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)w.len)
         c->status = api_status(e->kind);
+    sbuf_free(&head);
     jsonw_free(&w);
 }
 
