@@ -4,7 +4,7 @@
 A router with two models, of which one has a template that is slow on a word.  Six keys send chats one after the other, first alone, then
 while two keys send bodies of 40,000 parts, leave answers unread, ask the slow template and flood the prefix cache.  Beside them the 99th
 percentile of a chat's time is to be at most ten times that alone (or FLOOR_S, which programs beside the test take; `./dev hostile` judges
-that), no chat waits longer than MOST_S, none is lost, memory stays within the budgets of docs/server.md, and SIGTERM ends the server in time.  Times are judged on a machine
+that), no chat waits longer than MOST_S, none is lost, memory stays within the budgets of docs/server-limits.md, and SIGTERM ends the server in time.  Times are judged on a machine
 that had nothing else to do.  `./dev hostile` runs it for
 minutes and writes its numbers."""
 import json

@@ -4,7 +4,7 @@
 A hybrid model in 36 pages, eight places.  A third key's 60 requests, two at a time (no more than its part of the places), are sent alone and
 beside the neighbours.  They all end, with the same bytes; the 99th percentile of their times to the first token is at most three times that
 without the neighbours, or 0.1 s, which is what programs beside the test move it by; the server's memory stays within the budgets of
-docs/server.md."""
+docs/server-limits.md."""
 import concurrent.futures
 import json
 import os
@@ -28,7 +28,7 @@ TEMPLATE = ("{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for 
             "{% if m.tool_calls %}{% for t in m.tool_calls %}{{ '<tool_call>\\n{\"name\": \"' + t.function.name + '\", \"arguments\": ' + "
             "t.function.arguments | tojson + '}\\n</tool_call>' }}{% endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
             "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
-# docs/server.md, "Limits": bodies in flight, buffers of connections, queued and running requests; and 32 MiB for all else that grows.
+# docs/server-limits.md: bodies in flight, buffers of connections, queued and running requests; and 32 MiB for all else that grows.
 MEMORY_KB = (64 + 32 + 32) << 10
 
 

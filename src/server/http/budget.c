@@ -1,5 +1,5 @@
 /* budget.c: what one client, one key and all of them together may take of the server: bytes of bodies, connections.
- * Loop thread, but budget_body_release, which any thread may call.  The limits stand in docs/server.md. */
+ * Loop thread, but budget_body_release, which any thread may call.  The limits stand in docs/server-limits.md. */
 #include <string.h>
 #include <sys/socket.h>
 #include "base/error.h"
