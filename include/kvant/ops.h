@@ -61,7 +61,7 @@ typedef struct kvant_seqs {
     const int32_t *tail_table;     /* [n_seqs][table_stride] tail page id of logical page j, -1: none */
     int table_stride;
     const int32_t *slot_in;        /* [n_seqs] state slot to read, -1: start from zero state */
-    const int32_t *slot_out;       /* [n_seqs] state slot to write; -1: none (rows that may be taken back) */
+    const int32_t *slot_out;       /* [n_seqs] state slot to write; -1: none (drafts; the CPU alone) */
 } kvant_seqs;
 
 /* ROWS: as written below.  PRIVATE_K, PRIVATE_V: a permutation of the same bytes that the device chose (device.h) for
