@@ -355,6 +355,39 @@ static void check_adoption(void)
     serve_close(&r);
 }
 
+/* A sequence and its fork hold the same pages; the index has another page for their first block.  The second page must
+ * not enter below it: the fork would use it under a page that counts as idle. */
+static void check_held_otherwise(void)
+{
+    static const unsigned char salt[PREFIX_SALT];
+    static int32_t t[2 * KVANT_PAGE];
+    prefix_index ix;
+    serve_rig r;
+
+    if (!serve_open(&r, "tests/golden/tiny/llama.gguf", engine_params("f16", 64, 0), kvant_session_defaults()))
+        return;
+    kvant_session_free(r.s);
+    r.s = NULL;
+    kv_cache *kv = &r.e->kv;
+    CHECK(prefix_create(&ix, kv, NULL) == KVANT_OK, "create");
+    serve_tokens(t, 2 * KVANT_PAGE, 97);
+    const int a = own_sequence(r.e, 2), other = own_sequence(r.e, 1);
+    int fork = -1;
+    CHECK(kv_seq_new(kv, &fork, NULL) == KVANT_OK, "sequence");
+    kv_seq_share(kv, fork, kv->seqs[a].table, 2);
+    prefix_insert(&ix, salt, t, other, 1, NULL, 0);
+    prefix_insert(&ix, salt, t, a, 2, NULL, 0);
+    CHECK(ix.n_nodes == 1, "a page that the fork holds behind another one is in the index: %d nodes", ix.n_nodes);
+    kv_seq_free(kv, fork);
+    prefix_insert(&ix, salt, t, a, 2, NULL, 0);
+    CHECK(ix.n_nodes == 2, "without the fork the page enters: %d nodes", ix.n_nodes);
+    kv_seq_free(kv, a);
+    kv_seq_free(kv, other);
+    CHECK(kv->pages.n_idle == 2 && prefix_evict(&ix, 100) == 2, "all pages can be had again");
+    prefix_destroy(&ix);
+    serve_close(&r);
+}
+
 /* A13: salts are compared, not only hashed: with no hash at all, another salt's blocks are not found. */
 static void check_salts(void)
 {
@@ -456,6 +489,7 @@ int main(void)
     check_shares(dense, 0);
     check_shares(hybrid, 6);
     check_adoption();
+    check_held_otherwise();
     check_salts();
     check_snapshot_eviction();
     check_branch();
