@@ -14,6 +14,14 @@ void build_emit(builder *b, int id, const void *args, size_t bytes)
     b->ops[b->n_ops++] = (kvant_op){ id, copy };
 }
 
+void build_conv(builder *b, const kvant_conv_args *conv)
+{
+    if (b->any_prompt)
+        build_emit(b, KVANT_OP_CONV_CHUNK, conv, sizeof *conv);
+    if (b->any_decode)
+        build_emit(b, KVANT_OP_CONV_STEP, conv, sizeof *conv);
+}
+
 static int imax(int a, int b)
 {
     return a > b ? a : b;

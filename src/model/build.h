@@ -138,6 +138,8 @@ size_t build_args_bytes(const kvant_model *m);
 
 /* Appends one op; args are copied into the arena. */
 void build_emit(builder *b, int id, const void *args, size_t bytes);
+/* The convolution of the pass's prompts and of its decode rows. */
+void build_conv(builder *b, const kvant_conv_args *conv);
 #define BUILD(b, ID, ...) \
     build_emit((b), KVANT_OP_##ID, &(build_args_##ID)__VA_ARGS__, sizeof(build_args_##ID))
 

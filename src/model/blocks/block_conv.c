@@ -46,10 +46,7 @@ static void convolve(builder *b, int l, const float *x, int ld)
     const kvant_conv_args conv = { b->seqs,       x,  b->vec[b->m->layers[l].conv], b->conv_state[l], b->buf.att, e,
                                    b->m->hp.conv_k, b->conv_stride, ld, NULL, 1 };
 
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
-    if (b->any_decode)
-        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    build_conv(b, &conv);
 }
 
 void fold_short_conv(builder *b, int l, const float *x, int ldx)

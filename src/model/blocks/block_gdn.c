@@ -178,10 +178,7 @@ static void recur(builder *b, int l, const layer_weights *w, const float *x, int
                                  hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
                                  b->gdn_stride, b->gdn_type, 0, b->compute };
 
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
-    if (b->any_decode)
-        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    build_conv(b, &conv);
     BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
     if (!b->ring.fold) /* the ring has them */
         BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });

@@ -127,10 +127,7 @@ static void recur(builder *b, int l, const layer_weights *w, const float *x, int
         b->gdn_stride, b->gdn_type, 1, b->compute
     };
 
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
-    if (b->any_decode)
-        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    build_conv(b, &conv);
     BUILD(b, NORM_L2, { q, hp->rms_eps, b->n, 2 * h, d, c, d });
     if (b->any_prompt)
         build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);

@@ -88,10 +88,7 @@ static void recur(builder *b, int l, const float *mixed, int ld)
                                  b->vec[w->dt], b->gdn_state[l], b->buf.o, hp->gdn_hv, hp->gdn_dv, hp->gdn_hk,
                                  hp->gdn_dk, c, ld, c, b->gdn_stride, b->gdn_type };
 
-    if (b->any_prompt)
-        build_emit(b, KVANT_OP_CONV_CHUNK, &conv, sizeof conv);
-    if (b->any_decode)
-        build_emit(b, KVANT_OP_CONV_STEP, &conv, sizeof conv);
+    build_conv(b, &conv);
     if (b->any_prompt)
         build_emit(b, KVANT_OP_SSM_CHUNK, &ssm, sizeof ssm);
     if (b->any_decode)
