@@ -30,17 +30,25 @@ static int answer_idle(work *w, request *r)
     return API_OK;
 }
 
-int make_answer(work *w, api_error *e)
+static int parse_body(work *w, request **r, api_error *e)
 {
     request_env env = w->m->env;
+
+    env.tenant = w->key + 1;
+    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, r, e) != API_OK)
+        return e->kind;
+    snprintf(w->ignored, sizeof w->ignored, "%s", (*r)->ignored);
+    return API_OK;
+}
+
+int make_answer(work *w, api_error *e)
+{
     request *r = NULL;
     unsigned char salt[16];
 
-    env.tenant = w->key + 1;
-    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+    if (parse_body(w, &r, e) != API_OK)
         return e->kind;
     work_drop_body(w);
-    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     if (r->idle)
         return answer_idle(w, r);
     auth_salt(w->s->p.keys, w->key, r->salt, salt);
@@ -53,13 +61,10 @@ int make_answer(work *w, api_error *e)
 
 int make_count(work *w, api_error *e)
 {
-    request_env env = w->m->env;
     request *r = NULL;
 
-    env.tenant = w->key + 1;
-    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+    if (parse_body(w, &r, e) != API_OK)
         return e->kind;
-    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     jsonw_object(&w->reply);
     if (w->shape == BODY_RESPONSES)
         jsonw_kstr(&w->reply, "object", "response.input_tokens");
@@ -100,13 +105,10 @@ static void put_rendered(work *w, const request *r, int i, jsonw *out)
 
 int make_render(work *w, api_error *e)
 {
-    request_env env = w->m->env;
     request *r = NULL;
 
-    env.tenant = w->key + 1;
-    if (request_parse(&env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+    if (parse_body(w, &r, e) != API_OK)
         return e->kind;
-    snprintf(w->ignored, sizeof w->ignored, "%s", r->ignored);
     if (w->shape == BODY_TEXT)
         jsonw_array(&w->reply); /* of the prompts */
     for (int i = 0; i < r->n_prompts; i++)
