@@ -1,4 +1,5 @@
 /* port_cache.c: cache_write, page_seal, cache_read. */
+#include "devices/page_units.h"
 #include "devices/portable/encode/port_pages.h"
 #include "devices/portable/encode/encode_params.h"
 
@@ -73,7 +74,7 @@ static size_t seal_scratch(port_device *d, const void *args)
 {
     const kvant_page_seal_args *a = args;
     (void)d;
-    return a->n > 0 && (a->side.fmt->flags & KVANT_FORMAT_PAGE) ? port_pages_scratch(a) : 0;
+    return page_units_scratch(a);
 }
 
 static int seal_run(port_device *d, const void *args, kvant_diag *diag)

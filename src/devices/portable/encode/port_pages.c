@@ -1,33 +1,14 @@
 /* port_pages.c: page_seal of the formats of page scope: three kernels over units of 128 values of a head of a page
  * (pages.h says what they do); what they hand on lies in scratch memory, of so many units at a time. */
 #include "devices/portable/encode/port_pages.h"
+#include "devices/page_units.h"
 #include "devices/portable/encode/encode_params.h"
-
-enum {
-    GROUP = 128, UNITS_AT_ONCE = 128,
-    WORK_BYTES = 4 * (KVANT_PAGE * GROUP + GROUP + 2 * KVANT_PAGE), STATE_BYTES = 4 * KVANT_PAGE * GROUP
-};
-
-static int64_t units_of(const kvant_page_seal_args *a)
-{
-    return (int64_t)a->n * a->h * (kvant_format_padded(a->side.fmt, a->d) / GROUP);
-}
-
-static int64_t at_once(int64_t units)
-{
-    return units < UNITS_AT_ONCE ? units : UNITS_AT_ONCE;
-}
-
-size_t port_pages_scratch(const kvant_page_seal_args *a)
-{
-    return (size_t)at_once(units_of(a)) * (WORK_BYTES + STATE_BYTES);
-}
 
 /* n units from p->first on. */
 static int seal(port_device *d, const kvant_page_seal_args *a, const port_side *s, const struct p_pages *p, int64_t n,
                 kvant_diag *diag)
 {
-    const size_t work_bytes = (size_t)n * WORK_BYTES, state_bytes = (size_t)n * STATE_BYTES;
+    const size_t work_bytes = (size_t)n * PAGE_UNIT_WORK, state_bytes = (size_t)n * PAGE_UNIT_STATES;
     void *work = d->scratch, *states = (char *)d->scratch + work_bytes;
     port_call mean = PORT_CALL(pages_mean, *p), walk = PORT_CALL(pages_walk, *p), pack = PORT_CALL(pages_pack, *p);
 
@@ -50,12 +31,12 @@ static int seal(port_device *d, const kvant_page_seal_args *a, const port_side *
 
 int port_pages_seal(port_device *d, const kvant_page_seal_args *a, const port_side *s, kvant_diag *diag)
 {
-    const int64_t units = units_of(a), per = at_once(units);
+    const int64_t units = page_units_of(a), per = page_units_at_once(a);
 
     for (int64_t first = 0; first < units; first += per) {
         const struct p_pages p = {
             .page_bytes = (int64_t)a->side.page_bytes, .head_bytes = (int64_t)a->side.head_bytes, .first = first,
-            .groups = s->dp / GROUP, .h = a->h, .d = a->d,
+            .groups = s->dp / PAGE_UNIT, .h = a->h, .d = a->d,
         };
         KVANT_TRY(seal(d, a, s, &p, units - first < per ? units - first : per, diag));
     }

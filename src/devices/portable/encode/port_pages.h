@@ -4,8 +4,6 @@
 
 #include "devices/portable/core/port_side.h"
 
-/* Bytes of the device's scratch memory that port_pages_seal uses. */
-size_t port_pages_scratch(const kvant_page_seal_args *a);
 /* The whole op, a->n > 0, of a format of page scope that port_side_of took. */
 int port_pages_seal(port_device *d, const kvant_page_seal_args *a, const port_side *s, kvant_diag *diag);
 

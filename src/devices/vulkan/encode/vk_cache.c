@@ -1,4 +1,5 @@
 /* vk_cache.c: cache_write, page_seal, cache_read. */
+#include "devices/page_units.h"
 #include "devices/vulkan/encode/vk_pages.h"
 
 enum { PLAIN_RUN = 4 };            /* values of a unit of a format without groups: few, so that threads are many */
@@ -85,7 +86,7 @@ static size_t seal_scratch(vk_device *d, const void *args)
 {
     const kvant_page_seal_args *a = args;
     (void)d;
-    return a->n > 0 && (a->side.fmt->flags & KVANT_FORMAT_PAGE) ? vk_pages_scratch(a) : 0;
+    return page_units_scratch(a);
 }
 
 static int seal_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)

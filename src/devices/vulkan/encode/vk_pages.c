@@ -1,11 +1,7 @@
 /* vk_pages.c: page_seal of the formats of page scope: three shaders over units of 128 values of a head of a page
  * (pages.glsl says what they do); what they hand on lies in scratch memory, of so many units at a time. */
 #include "devices/vulkan/encode/vk_pages.h"
-
-enum {
-    GROUP = 128, UNITS_AT_ONCE = 128,
-    WORK_BYTES = 4 * (KVANT_PAGE * GROUP + GROUP + 2 * KVANT_PAGE), STATE_BYTES = 4 * KVANT_PAGE * GROUP
-};
+#include "devices/page_units.h"
 
 typedef struct pages_job {
     const kvant_page_seal_args *a;
@@ -14,21 +10,6 @@ typedef struct pages_job {
     void *work, *states;
 } pages_job;
 
-static int64_t units_of(const kvant_page_seal_args *a)
-{
-    return (int64_t)a->n * a->h * (kvant_format_padded(a->side.fmt, a->d) / GROUP);
-}
-
-static int64_t at_once(int64_t units)
-{
-    return units < UNITS_AT_ONCE ? units : UNITS_AT_ONCE;
-}
-
-size_t vk_pages_scratch(const kvant_page_seal_args *a)
-{
-    return (size_t)at_once(units_of(a)) * (WORK_BYTES + STATE_BYTES);
-}
-
 static int mean(vk_device *d, vk_list *l, const pages_job *p, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = p->a;
@@ -36,7 +17,7 @@ static int mean(vk_device *d, vk_list *l, const pages_job *p, kvant_diag *diag)
 
     vk_call_begin(&c, VK_SHADER_pages_mean);
     vk_side_tail(d, &c, &p->s, VK_READ);
-    vk_ptr(&c, p->work, (size_t)p->n * WORK_BYTES, VK_WRITE);
+    vk_ptr(&c, p->work, (size_t)p->n * PAGE_UNIT_WORK, VK_WRITE);
     vk_books_ptr(d, &c);
     vk_ptr(&c, a->src, (size_t)a->n * 4, VK_READ);
     vk_uint(&c, p->n);
@@ -58,8 +39,8 @@ static int walk(vk_device *d, vk_list *l, const pages_job *p, kvant_diag *diag)
     vk_call c;
 
     vk_call_begin(&c, VK_SHADER_pages_walk);
-    vk_ptr(&c, p->work, (size_t)p->n * WORK_BYTES, VK_WRITE);
-    vk_ptr(&c, p->states, (size_t)p->n * STATE_BYTES, VK_WRITE);
+    vk_ptr(&c, p->work, (size_t)p->n * PAGE_UNIT_WORK, VK_WRITE);
+    vk_ptr(&c, p->states, (size_t)p->n * PAGE_UNIT_STATES, VK_WRITE);
     vk_books_ptr(d, &c);
     vk_uint(&c, p->n * KVANT_PAGE);
     vk_uint(&c, p->groups);
@@ -75,8 +56,8 @@ static int pack(vk_device *d, vk_list *l, const pages_job *p, kvant_diag *diag)
 
     vk_call_begin(&c, VK_SHADER_pages_pack);
     vk_side_pages(d, &c, &p->s, VK_WRITE);
-    vk_ptr(&c, p->work, (size_t)p->n * WORK_BYTES, VK_READ);
-    vk_ptr(&c, p->states, (size_t)p->n * STATE_BYTES, VK_READ);
+    vk_ptr(&c, p->work, (size_t)p->n * PAGE_UNIT_WORK, VK_READ);
+    vk_ptr(&c, p->states, (size_t)p->n * PAGE_UNIT_STATES, VK_READ);
     vk_books_ptr(d, &c);
     vk_ptr(&c, a->dst, (size_t)a->n * 4, VK_READ);
     vk_uint(&c, p->n);
@@ -90,11 +71,11 @@ static int pack(vk_device *d, vk_list *l, const pages_job *p, kvant_diag *diag)
 
 int vk_pages_seal(vk_device *d, vk_list *l, const kvant_page_seal_args *a, kvant_diag *diag)
 {
-    const int64_t units = units_of(a), per = at_once(units);
-    pages_job p = { .a = a, .work = d->scratch, .states = (char *)d->scratch + per * WORK_BYTES };
+    const int64_t units = page_units_of(a), per = page_units_at_once(a);
+    pages_job p = { .a = a, .work = d->scratch, .states = (char *)d->scratch + per * PAGE_UNIT_WORK };
 
     KVANT_TRY(vk_side_of(d, &a->side, a->d, &p.s, diag));
-    p.groups = p.s.dp / GROUP;
+    p.groups = p.s.dp / PAGE_UNIT;
     for (p.first = 0; p.first < units; p.first += per) {
         p.n = units - p.first < per ? units - p.first : per;
         KVANT_TRY(mean(d, l, &p, diag));

@@ -4,8 +4,6 @@
 
 #include "devices/vulkan/core/vk_dev.h"
 
-/* Bytes of the device's scratch memory that vk_pages_seal uses. */
-size_t vk_pages_scratch(const kvant_page_seal_args *a);
 /* The whole op, a->n > 0, of a format of page scope that vk_side_supports took. */
 int vk_pages_seal(vk_device *d, vk_list *l, const kvant_page_seal_args *a, kvant_diag *diag);
 
