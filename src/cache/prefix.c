@@ -496,9 +496,11 @@ void prefix_give_snap(prefix_index *ix, int node, int snap)
 
 void prefix_trim(prefix_index *ix)
 {
+    if (kv_pages_suffice(ix->kv))
+        return;
     for (int i = ix->oldest, newer; i >= 0; i = newer) { /* children are older: gone before their parents come */
         newer = ix->nodes[i].newer;
-        if (i != ix->held && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0 && !kv_pages_suffice(ix->kv))
+        if (i != ix->held && ix->nodes[i].children == 0 && ix->nodes[i].snap < 0)
             remove_leaf(ix, i);
     }
 }

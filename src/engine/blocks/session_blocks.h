@@ -30,6 +30,7 @@ struct session_blocks {
     host_tier host;
     store_folder store;
     int fetching;   /* what enters came from there */
+    int untrimmed;  /* blocks were fetched since the index was last trimmed */
     int64_t turn_ns; /* that looking and fetching may take of a tick, beyond one block of each request */
     /* [pages] fetched blocks that nothing can be resumed from yet: they are told when something can.  NULL: any can. */
     unsigned char *quiet;

@@ -171,6 +171,7 @@ static int fetch_page(kvant_session *s, const request *q, int p, const unsigned 
     page_pool_unref(&s->e->kv.pages, page);
     if (ok)
         prefix_touch(&s->prefix, *node);
+    s->blocks->untrimmed |= ok;
     return ok;
 }
 
@@ -278,8 +279,10 @@ void tiers_fetch(kvant_session *s, request *const *list, int n)
             cut |= !list[i]->looked.beyond && list[i]->looked.stage != LOOKED_AT;
             looks |= !list[i]->looked.beyond;
         }
-    if (!looks)
+    if (b->untrimmed && !looks) {
         prefix_trim(&s->prefix); /* what nothing can be resumed from: a state was not there any more */
+        b->untrimmed = 0;
+    }
     b->fetching = 0;
 }
 
