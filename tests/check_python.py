@@ -97,7 +97,18 @@ def check_torch(folder, wheel):
     for name in ("try_transformers", "try_torch"):
         r = run(python, os.path.join(PYTHON, "tests", name + ".py"), ROOT, env={"PYTHONPATH": unpacked, "CUDA_VISIBLE_DEVICES": ""}, cwd=folder)
         C.ok(r.returncode == 0, f"{name}: {r.stdout[-600:]} {r.stderr[-600:]}")
+    check_cuda(python, folder, unpacked)
     return unpacked
+
+
+def check_cuda(python, folder, unpacked):
+    """The ops on tensors of a GPU, where there is one and the wheel has its library."""
+    if not glob.glob(os.path.join(unpacked, "kvant", "native", "lib", "libkvant-cuda.so")) or \
+            run(python, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())").returncode != 0:
+        print("SKIP check_python: ops on CUDA tensors: no GPU for torch, or no libkvant-cuda.so in the wheel")
+        return
+    r = run(python, os.path.join(PYTHON, "tests", "try_torch.py"), "cuda", env={"PYTHONPATH": unpacked}, cwd=folder)
+    C.ok(r.returncode == 0, f"try_torch cuda: {r.stdout[-600:]} {r.stderr[-600:]}")
 
 
 def main():

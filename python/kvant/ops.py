@@ -15,23 +15,37 @@ PAGE = _abi.KVANT_PAGE
 
 
 class Device:
-    """A device by name; only the CPU takes arrays of this process, so only "cpu" is opened here."""
+    """A device by name.  Functions over arrays take the CPU; "cuda:0" is for addresses of that GPU (kvant.torch_ops), with the caller's
+    stream (a CUstream's address; 0: one of the device's own)."""
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, name: str = "cpu", stream: int = 0) -> None:
         params = _abi.kvant_device_params()
         lib.kvant_device_params_init(ctypes.byref(params), ctypes.sizeof(params))
-        params.threads = threads
-        self._d, self._lock = ctypes.c_void_p(), threading.Lock()
-        call("kvant_device_open", b"cpu", ctypes.byref(params), ctypes.byref(self._d))
+        params.threads, params.stream = threads, stream or None
+        self.name, self._d, self._lock = name, ctypes.c_void_p(), threading.Lock()
+        call("kvant_device_open", name.encode(), ctypes.byref(params), ctypes.byref(self._d))
 
-    def run(self, *ops: tuple[int, Any]) -> None:
-        """Ops (id, argument struct), in order, to their end."""
+    def __repr__(self) -> str:
+        text = ctypes.create_string_buffer(200)
+        lib.kvant_device_describe(self._d, text, len(text))
+        return f"<kvant device {text.value.decode()}>"
+
+    def run(self, *ops: tuple[int, Any], wait: bool = True) -> None:
+        """Ops (id, argument struct), in order.  wait False: returns when they are queued; later calls of this device, and other work in
+        its stream, come after them."""
         made = (_abi.kvant_op * len(ops))()
         for i, (number, arguments) in enumerate(ops):
             made[i].id, made[i].args = number, ctypes.addressof(arguments)
         with self._lock:
             call("kvant_device_submit", self._d, made, len(ops), 0)
-            call("kvant_device_sync", self._d)
+            if wait:
+                call("kvant_device_sync", self._d)
+
+    def adopt(self, address: int, count: int) -> int:
+        """The caller's memory as an address of this device, without a copy; KvantError where it is not this device's."""
+        found = ctypes.c_void_p()
+        call("kvant_device_adopt", self._d, address, count, ctypes.byref(found))
+        return found.value or 0
 
     def __del__(self) -> None:
         if getattr(self, "_d", None):
