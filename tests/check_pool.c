@@ -87,6 +87,43 @@ static void check_sleep(void)
     pool_free(NULL);
 }
 
+/* Returns the seconds of CPU that the process used in 50 ms of this thread's sleep. */
+static double used_in_a_nap(void)
+{
+    struct timespec nap = { 0, 50 * 1000 * 1000 }, c0, c1;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c0);
+    nanosleep(&nap, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &c1);
+    return (double)(c1.tv_sec - c0.tv_sec) + 1e-9 * (double)(c1.tv_nsec - c0.tv_nsec);
+}
+
+/* Workers that are told to stay awake do, those that slept too, and work; afterwards they sleep again.  A pool with more
+ * threads than CPUs never waits awake. */
+static void check_awake(int threads)
+{
+    const struct timespec nap = { 0, 20 * 1000 * 1000 };
+    const int spins = threads <= cpu_count();
+    atomic_int count = 0;
+    pool *p = NULL;
+
+    CHECK(pool_create(threads, &p, NULL) == KVANT_OK, "pool of %d", threads);
+    for (int round = 0; round < 2; round++) {
+        nanosleep(&nap, NULL);
+        pool_stay_awake(p, 1);
+        const double awake = used_in_a_nap();
+        CHECK(spins ? awake > 0.001 : awake < 0.005, "%d threads used %.4f s of 0.05 s awake", threads, awake);
+        pool_run(p, count_part, &count);
+        pool_stay_awake(p, 0);
+        nanosleep(&nap, NULL);
+        const double asleep = used_in_a_nap();
+        CHECK(asleep < 0.005, "%d threads used %.4f s of 0.05 s asleep", threads, asleep);
+    }
+    CHECK(atomic_load(&count) == 2 * threads, "%d parts", atomic_load(&count));
+    pool_stay_awake(p, 1);         /* freed awake */
+    pool_free(p);
+}
+
 /* ---- beside other work ---- */
 
 static void *hog(void *stop)
@@ -176,6 +213,9 @@ int main(void)
     for (int i = 0; i < 4; i++)
         check_stages(threads[i]);
     check_sleep();
+    if (cpu_count() > 1)
+        check_awake(2);
+    check_awake(cpu_count() + 1);
     check_beside();
     check_bad();
     check_cpu();

@@ -34,6 +34,7 @@ struct pool {
     _Alignas(64) atomic_uint arrived;    /* parts waiting at the current barrier */
     _Alignas(64) atomic_uint phase;      /* barriers passed */
     _Alignas(64) atomic_uint sleepers;   /* threads inside wait_asleep */
+    atomic_int awake;                    /* pool_stay_awake */
     pool_fn fn;                          /* written by the owner before `job` changes */
     void *arg;
     int quit, threads, spins, started;
@@ -56,7 +57,7 @@ static void wait_asleep(pool *p, atomic_uint *word, unsigned old)
 {
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(word) == old)
+    while (atomic_load(word) == old && !atomic_load(&p->awake))
         pthread_cond_wait(&p->wake, &p->lock);
     atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->lock);
@@ -67,7 +68,7 @@ static int wait_awake(const struct pool_worker *w, const atomic_uint *word, unsi
 {
     int64_t now = 0, until = 0; /* most waits are over before the first look at the clock */
 
-    while (now <= until) {
+    while (now <= until || atomic_load_explicit(&w->p->awake, memory_order_relaxed)) {
         for (int i = 0; i < SPIN_PAUSES; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != old)
                 return 1;
@@ -79,15 +80,18 @@ static int wait_awake(const struct pool_worker *w, const atomic_uint *word, unsi
     return 0;
 }
 
-/* Returns once *word differs from old, with everything written before that change visible. */
+/* Returns once *word differs from old, with everything written before that change visible.  Who is called from its sleep
+ * to stay awake looks again. */
 static void wait_change(struct pool_worker *w, atomic_uint *word, unsigned old)
 {
-    if (w->p->spins && wait_awake(w, word, old)) {
-        w->spin_ns = w->spin_ns < SPIN_MOST_NS / 2 ? 2 * w->spin_ns : SPIN_MOST_NS;
-        return;
-    }
-    w->spin_ns = w->spin_ns > 2 * SPIN_LEAST_NS ? w->spin_ns / 2 : SPIN_LEAST_NS;
-    wait_asleep(w->p, word, old);
+    do {
+        if (w->p->spins && wait_awake(w, word, old)) {
+            w->spin_ns = w->spin_ns < SPIN_MOST_NS / 2 ? 2 * w->spin_ns : SPIN_MOST_NS;
+            return;
+        }
+        w->spin_ns = w->spin_ns > 2 * SPIN_LEAST_NS ? w->spin_ns / 2 : SPIN_LEAST_NS;
+        wait_asleep(w->p, word, old);
+    } while (atomic_load(word) == old);
 }
 
 /* After a sequentially consistent change of a word. */
@@ -113,6 +117,15 @@ static void *worker_main(void *arg)
         if (atomic_fetch_sub(&p->left, 1) == 1)
             wake_sleepers(p);
     }
+}
+
+void pool_stay_awake(pool *p, int on)
+{
+    if (!p->spins || p->threads == 1)
+        return;
+    atomic_store(&p->awake, on);
+    if (on)
+        wake_sleepers(p);
 }
 
 void pool_barrier(pool *p, int part)

@@ -279,6 +279,11 @@ static int cpu_sync(kvant_device *d, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static void cpu_stay_awake(kvant_device *d, int on)
+{
+    pool_stay_awake(((cpu_device *)d)->workers, on);
+}
+
 const kvant_device_vt kvant_device_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -295,4 +300,5 @@ const kvant_device_vt kvant_device_cpu = {
     .sync = cpu_sync,
     .adopt = cpu_adopt,
     .verifies = 1,
+    .stay_awake = cpu_stay_awake,
 };
