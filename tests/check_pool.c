@@ -98,8 +98,8 @@ static double used_in_a_nap(void)
     return (double)(c1.tv_sec - c0.tv_sec) + 1e-9 * (double)(c1.tv_nsec - c0.tv_nsec);
 }
 
-/* Workers that are told to stay awake do, those that slept too, and work; afterwards they sleep again.  A pool with more
- * threads than CPUs never waits awake. */
+/* Workers that are told to stay awake do, those that slept too, and work; afterwards they sleep again.  A pool with
+ * more threads than CPUs never waits awake. */
 static void check_awake(int threads)
 {
     const struct timespec nap = { 0, 20 * 1000 * 1000 };

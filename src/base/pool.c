@@ -80,8 +80,8 @@ static int wait_awake(const struct pool_worker *w, const atomic_uint *word, unsi
     return 0;
 }
 
-/* Returns once *word differs from old, with everything written before that change visible.  Who is called from its sleep
- * to stay awake looks again. */
+/* Returns once *word differs from old, with everything written before that change visible.  A thread that is called
+ * from its sleep to stay awake looks again. */
 static void wait_change(struct pool_worker *w, atomic_uint *word, unsigned old)
 {
     do {

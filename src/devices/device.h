@@ -15,6 +15,21 @@ typedef struct kvant_device_config {
     void *stream;              /* takes_stream: the caller's, in which everything runs; NULL: the device's own */
 } kvant_device_config;
 
+/* A program over a device and the thread that calls it, in order (vt.relay).  OPS run on the device, OUT copies from
+ * it, IN to it; HOST calls a function on the thread.  OPS find what the INs before them brought, HOST what the OUTs
+ * before it did; else the two sides do not wait for each other. */
+enum { KVANT_RELAY_OPS, KVANT_RELAY_HOST, KVANT_RELAY_OUT, KVANT_RELAY_IN };
+enum { KVANT_RELAY_PARTS = 3 };
+typedef struct kvant_relay {
+    int kind;
+    int n;                     /* OPS: how many; HOST: the number that the function gets */
+    const kvant_op *ops;
+    const void *src[KVANT_RELAY_PARTS];
+    void *dst[KVANT_RELAY_PARTS];
+    size_t bytes[KVANT_RELAY_PARTS];           /* multiples of 4; 0: no such part */
+} kvant_relay;
+typedef int (*kvant_relay_fn)(void *user, int number, kvant_diag *diag);
+
 typedef struct kvant_device_vt {
     const char *name;          /* "cpu" */
     int (*open)(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
@@ -68,6 +83,17 @@ typedef struct kvant_device_vt {
     int takes_stream;          /* open reads config.stream */
     /* Several decode rows of one sequence in a pass have the bits of one-row passes: drafts may be verified. */
     int verifies;
+    /* Optional (NULL: the caller submits and copies piece by piece).  Runs list[n]; key as in submit, of the whole list
+     * but for its HOST entries.  Returns when the last HOST and IN are done; an error of run ends the list. */
+    int (*relay)(kvant_device *d, const kvant_relay *list, int n, uint64_t key, kvant_relay_fn run, void *user,
+                 kvant_diag *diag);
+    /* Optional (NULL: none wait).  on 1: more lists follow within microseconds, and the device's threads wait for them
+     * without sleep, until on 0. */
+    void (*stay_awake)(kvant_device *d, int on);
+    /* Optional (NULL: copies are as fast as they are).  Host memory that relay copies from and to often: made ready for
+     * it, where the system lets it, until host_release, which comes before it is freed. */
+    void (*host_ready)(kvant_device *d, void *host, size_t bytes);
+    void (*host_release)(kvant_device *d, void *host);
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };

@@ -95,8 +95,10 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
     build_buffers buf;
     const size_t bytes = build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->p.mtp * e->p.max_seqs, NULL, &buf);
     const size_t host = (size_t)e->p.n_ubatch * engine_crossing_width(e) * sizeof(float);
+    const size_t crossings = (size_t)engine_most_crossings(e);
     void *mem;
 
+    e->way.scratch_bytes = bytes;
     for (int i = 0; i < e->split.n; i++) {
         engine_place *at = &e->place[i];
         KVANT_TRY(at->dev->vt->alloc(at->dev, bytes, &mem, diag));
@@ -105,9 +107,11 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
     }
     if (e->split.n == 1)
         return KVANT_OK;
-    e->cross_host = kvant_alloc(host);
-    e->cross = kvant_calloc((size_t)engine_most_crossings(e), sizeof *e->cross);
-    if (e->cross_host && e->cross)
+    e->way.host = kvant_alloc(host);
+    e->cross = kvant_calloc(crossings, sizeof *e->cross);
+    e->way.relay = kvant_calloc(2 * crossings + 1, sizeof *e->way.relay); /* a piece, a message each, a piece */
+    engine_relay_ready(e);
+    if (e->way.host && e->cross && e->way.relay)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for rows between devices");
 }
@@ -357,12 +361,14 @@ void kvant_engine_free(kvant_engine *e)
 {
     if (!e)
         return;
+    engine_relay_release(e);
     engine_free_weights(e);
     kv_destroy(&e->kv);
     for (int i = 0; i < e->split.n; i++)
         free_place(&e->place[i]);
-    kvant_free(e->cross_host);
+    kvant_free(e->way.host);
     kvant_free(e->cross);
+    kvant_free(e->way.relay);
     arena_free(&e->args);
     kvant_free(e->ops);
     kvant_free(e->in_host);

@@ -79,6 +79,13 @@ typedef struct engine_crossing {
     void *dst[CROSSING_PARTS];
 } engine_crossing;
 
+/* Between places. */
+typedef struct engine_way {
+    void *host;                                /* values on their way; NULL: there is one place */
+    kvant_relay *relay;                        /* the program as one list (place_relay.c) */
+    size_t scratch_bytes;                      /* of each place */
+} engine_way;
+
 struct kvant_engine {
     kvant_model *m;
     kvant_engine_params p;                     /* resolved; strings point into `names` */
@@ -88,7 +95,7 @@ struct kvant_engine {
     kv_place kv_places[KV_MOST_PLACES];
     engine_crossing *cross;                    /* of the program in ops */
     int n_cross, parted;                       /* parted: some layer's experts are on another place */
-    void *cross_host;                          /* values on their way; NULL: there is one place */
+    engine_way way;
     kv_types *types;                           /* [n_layer] */
     unsigned char *kinds;
     kv_cache kv;
@@ -179,6 +186,14 @@ void engine_cross(kvant_engine *e, int from, int to);
 const float *engine_apart(kvant_engine *e, int home, int l, int stage, const float *x, float *y, int width);
 /* Submits the first n ops, each on its place, with the crossings between. */
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag);
+
+/* ---- place/place_relay.c: a program over the CPU and one device that runs it by itself ---- */
+/* That device's place; -1: there is none, or there are others than it and the CPU. */
+int engine_relay_place(const kvant_engine *e);
+int engine_relay(kvant_engine *e, int home, int n, uint64_t key, kvant_diag *diag);
+/* Once activations are there, and before they go. */
+void engine_relay_ready(kvant_engine *e);
+void engine_relay_release(kvant_engine *e);
 
 /* ---- engine_lora.c: adapters of sequences ---- */
 int engine_lora_create(kvant_engine *e, kvant_diag *diag);

@@ -291,15 +291,17 @@ int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 }
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
- * again, and so do those where some rows have adapters and some have none; with experts apart a device has more lists
- * in a step than it keeps.  Those with rows for the ring are the CPU's so far, which records nothing: the place and
- * number of these rows would belong to the key.  Pages are sealed behind the recorded ops, on several devices among
- * them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to the tables' width. */
+ * again, and so do those where some rows have adapters and some have none; with experts apart a device that runs no
+ * relay has more lists in a step than it keeps.  Those with rows for the ring are the CPU's so far, which records
+ * nothing: the place and number of these rows would belong to the key.  Pages are sealed behind the recorded ops, on
+ * several devices among them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to the
+ * tables' width. */
 static uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
     const int lora = p->n_lora > 0;
-    if (p->any_prompt || p->hidden || p->seals_read || p->n_ring > 0 || (e->split.n > 1 && p->n_seal > 0) || e->parted)
+    const int seals = e->split.n > 1 && p->n_seal > 0, apart = e->parted && engine_relay_place(e) < 0;
+    if (p->any_prompt || p->hidden || p->seals_read || p->n_ring > 0 || seals || apart)
         return 0;
     if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))

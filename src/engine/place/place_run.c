@@ -124,7 +124,7 @@ static int cross_over(const kvant_engine *e, const engine_crossing *c, kvant_dia
     kvant_device *from = e->place[c->from].dev, *to = e->place[c->to].dev;
     const int out = !is_host(from), in = !is_host(to) || !out;
     const void *at[CROSSING_PARTS];
-    float *host = e->cross_host;
+    float *host = e->way.host;
     int any = 0;
 
     for (int i = 0; i < CROSSING_PARTS; host += c->n[i++]) {
@@ -143,9 +143,12 @@ static int cross_over(const kvant_engine *e, const engine_crossing *c, kvant_dia
 
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag)
 {
+    const int relay = engine_relay_place(e);
     kvant_device *dev = e->place[e->split.of[0]].dev;
     int first = 0;
 
+    if (relay >= 0 && e->n_cross > 0)
+        return engine_relay(e, relay, n, key, diag);
     for (int i = 0; i < e->n_cross; i++) {
         const engine_crossing *c = &e->cross[i];
         if (c->op > first)

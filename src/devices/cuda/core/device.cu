@@ -72,6 +72,7 @@ static void cuda_close(kvant_device *base)
     cudaStreamSynchronize(d->stream);
     cuda_upload_close(d);
     cuda_drop_graphs(d);
+    cuda_relay_close(d);
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
     cudaFree(d->scratch);
@@ -272,6 +273,11 @@ const kvant_device_vt cuda_vt = {
     NULL, /* is_software */
     cuda_adopt,
     1, /* takes_stream */
+    0, /* verifies */
+    cuda_relay,
+    NULL, /* stay_awake */
+    cuda_host_ready,
+    cuda_host_release,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -1,5 +1,5 @@
-/* device.cuh: what the files of the device object share: device.cu (open, memory, copies, vtable), weights.cu, lists.cu
- * and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
+/* device.cuh: what the files of the device object share: device.cu (open, memory, copies, vtable), weights.cu,
+ * lists.cu, relay.cu and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
 #ifndef KVANT_CUDA_DEVICE_CUH
 #define KVANT_CUDA_DEVICE_CUH
 
@@ -38,6 +38,16 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
 int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag);
 void cuda_drop_graphs(cuda_device *d);
+cuda_graph *cuda_graph_of(cuda_device *d, uint64_t key, bool *seen);
+typedef int (*cuda_launcher)(cuda_device *d, const void *what, kvant_diag *diag);
+int cuda_record_with(cuda_device *d, cuda_graph *g, cuda_launcher launch, const void *what, kvant_diag *diag);
+
+/* relay.cu */
+int cuda_relay(kvant_device *base, const kvant_relay *list, int n, uint64_t key, kvant_relay_fn run, void *user,
+               kvant_diag *diag);
+void cuda_relay_close(cuda_device *d);
+void cuda_host_ready(kvant_device *base, void *host, size_t bytes);
+void cuda_host_release(kvant_device *base, void *host);
 
 /* stopwatch.cu */
 int cuda_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);

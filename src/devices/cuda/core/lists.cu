@@ -119,13 +119,23 @@ static cuda_graph *graph_slot(cuda_device *d, uint64_t key)
     return old;
 }
 
-/* Records the list and keeps it; the list then runs as one launch.  The first run of a key is never recorded: it loads
- * the kernels and grows the scratch block, which a recording must not do. */
-int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag)
+/* The graph of a key, and whether lists came under it before: the first is never recorded, as it loads the kernels and
+ * grows the scratch block, which a recording must not do. */
+cuda_graph *cuda_graph_of(cuda_device *d, uint64_t key, bool *seen)
+{
+    cuda_graph *g = graph_slot(d, key);
+    *seen = g->key == key;
+    g->key = key;
+    g->used = ++d->clock;
+    return g;
+}
+
+/* Records what launch enqueues and keeps it; it then runs as one launch. */
+int cuda_record_with(cuda_device *d, cuda_graph *g, cuda_launcher launch, const void *what, kvant_diag *diag)
 {
     cudaGraph_t graph = NULL;
     CUDA_TRY(cuda_check(diag, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "recording"));
-    int rc = cuda_launch_list(d, ops, n, diag);
+    int rc = launch(d, what, diag);
     cudaError_t e = cudaStreamEndCapture(d->stream, &graph);
     if (rc == KVANT_OK)
         rc = cuda_check(diag, e, "recording");
@@ -137,22 +147,35 @@ int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant
     return rc;
 }
 
+struct op_list {
+    const kvant_op *ops;
+    int n;
+};
+
+static int launch_ops(cuda_device *d, const void *what, kvant_diag *diag)
+{
+    const op_list *l = (const op_list *)what;
+    return cuda_launch_list(d, l->ops, l->n, diag);
+}
+
+int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    const op_list l = { ops, n };
+    return cuda_record_with(d, g, launch_ops, &l, diag);
+}
+
 int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag)
 {
     cuda_device *d = (cuda_device *)base;
+    bool seen = false;
     if (n <= 0)
         return KVANT_OK;
     CUDA_TRY(cuda_use(d, diag));
     cuda_upload_close(d);
     CUDA_TRY(cuda_reserve_scratch(d, ops, n, diag));
-    if (key == 0)
+    cuda_graph *g = key ? cuda_graph_of(d, key, &seen) : NULL;
+    if (!seen)
         return cuda_launch_list(d, ops, n, diag);
-    cuda_graph *g = graph_slot(d, key);
-    g->used = ++d->clock;
-    if (g->key != key) {
-        g->key = key;
-        return cuda_launch_list(d, ops, n, diag);
-    }
     if (!g->exec)
         CUDA_TRY(cuda_record(d, g, ops, n, diag));
     d->replayed++;
