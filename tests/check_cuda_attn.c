@@ -51,13 +51,15 @@ static int check_case(kvant_device *dev, kvant_cuda_bench_attn_fn bench, kvant_c
     return rc == KVANT_OK && t.fast;
 }
 
-/* Pairs with kernels of their own (bf16 rows, residuals), which must take them: 1 to 16 heads of a KV head. */
+/* Pairs with their own kernels (bf16 rows, residuals, page scope), which must take them: 1 to 16 heads of a KV head. */
 static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
 {
     static const char *const pairs[][2] = {
         { "bf16", "bf16" },   { "bf16", "f16" },        { "f16", "bf16" },
         { "bf16", "tbq4_0" }, { "bf16", "turbo3_tcq" }, { "turbo4_66", "bf16" },
-        { "q8_0", "bf16" },   { "qjl1_256", "bf16" },   { "q4_polar_r", "q4_polar_r" }
+        { "q8_0", "bf16" },   { "qjl1_256", "bf16" },   { "q4_polar_r", "q4_polar_r" },
+        { "ptcq2", "ptcq2" }, { "ptcq3", "ptcq3" },     { "ptcq4", "ptcq4" },
+        { "ptcq3", "q8_0" },  { "turbo4_66", "ptcq2" }, { "ptcq4", "f16" }
     };
     static const int dims[] = { 128, 64, 256 };
 
@@ -65,6 +67,8 @@ static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         for (int group = 1; group <= 16; group++) {
             kvant_cuda_attn_case c = { .k = kvant_format_find(pairs[i][0]), .v = kvant_format_find(pairs[i][1]) };
             c.d = c.k->group == 128 || c.v->group == 128 ? 128 : dims[(i + group) % 3];
+            if ((c.k->flags | c.v->flags) & KVANT_FORMAT_PAGE)
+                c.d = group % 3 == 1 ? 256 : 128;
             c.h_kv = 2;
             c.h = 2 * group;
             c.seqs = group % 2 ? 2 : 40;
@@ -86,7 +90,8 @@ static void check_variants(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
     static const char *const pairs[][2] = {
         { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" }, { "turbo3_tcq", "turbo3_tcq" },
         { "q8_0", "q8_0" },     { "f16", "f16" },             { "bf16", "bf16" },
-        { "bf16", "tbq3_0" },   { "qjl1_256", "tbq3_0" },     { "q4_polar_r", "q4_polar_r" }
+        { "bf16", "tbq3_0" },   { "qjl1_256", "tbq3_0" },     { "q4_polar_r", "q4_polar_r" },
+        { "ptcq2", "ptcq2" },   { "ptcq3", "ptcq3" },         { "ptcq4", "ptcq4" }
     };
     static const kvant_cuda_attn_case kinds[] = {
         { .window = 1 },   { .window = 100 },  { .window = 128 }, { .window = 1090 },
@@ -156,7 +161,8 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         { "tbq4_0", "tbq4_0" }, { "turbo4_66", "turbo4_66" },   { "turbo3", "turbo3" },
         { "tbq3_0", "tbq3_0" }, { "turbo3_tcq", "turbo3_tcq" }, { "qjl1_256", "tbq3_0" },
         { "q8_0", "q8_0" },     { "f8_e4m3", "f8_e4m3" },       { "f16", "f16" },
-        { "bf16", "bf16" },     { "q4_polar_r", "q4_polar_r" }
+        { "bf16", "bf16" },     { "q4_polar_r", "q4_polar_r" }, { "ptcq2", "ptcq2" },
+        { "ptcq3", "ptcq3" },   { "ptcq4", "ptcq4" }
     };
     static const kvant_cuda_attn_case shapes[] = {
         { .seqs = 32, .h = 32, .h_kv = 8, .d = 128, .len = 32768, .new_tokens = 1 },
@@ -167,7 +173,7 @@ static void time_bars(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         { .seqs = 1, .h = 32, .h_kv = 8, .d = 128, .len = 8192, .new_tokens = 8192, .window = 1024, .softcap = 50 },
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        for (size_t j = 0; j < (i == 0 ? sizeof pairs / sizeof pairs[0] : 2); j++) {
+        for (size_t j = 0; j < (i == 0 || i == 3 ? sizeof pairs / sizeof pairs[0] : 2); j++) {
             kvant_cuda_attn_case c = shapes[i];
             c.k = kvant_format_find(pairs[j][0]);
             c.v = kvant_format_find(pairs[j][1]);
@@ -207,7 +213,7 @@ int main(int argc, char **argv)
                                        .len = 1500,
                                        .tail_pages = 1 + (i + j) % 2,
                                        .new_tokens = 1 };
-            if ((small && (i + j) % 5) || (k->flags | v->flags) & KVANT_FORMAT_PAGE)
+            if (small && (i + j) % 5)
                 continue;
             check_case(dev, bench, c);
             c.new_tokens = 70;
@@ -235,8 +241,6 @@ int main(int argc, char **argv)
         for (int d = 128; d <= 256; d += 128) {
             const kvant_format *f = kvant_format_at(i);
             kvant_cuda_attn_case c = { .k = f, .v = f, .seqs = 1, .h = 8, .h_kv = 2, .d = d, .len = 60000 };
-            if (f->flags & KVANT_FORMAT_PAGE)
-                continue;              /* not among the formats of the bench */
             c.tail_pages = c.new_tokens = 1;
             check_case(dev, bench, c);
             c.len = d == 128 ? 5000 : 3100;

@@ -97,8 +97,6 @@ static kvant_seqs seqs_from(kvant_seqs s, int n)
 static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
 {
     side_dev k, v;
-    if ((a->k.fmt->flags | a->v.fmt->flags) & KVANT_FORMAT_PAGE) /* neither knows those pages */
-        return false;
     if (!d->fast_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
     if (a->seqs.n_tokens <= a->seqs.n_seqs) {
@@ -234,7 +232,9 @@ static int row_class(const kvant_kv_side &s)
 static bool stores_rows(const kvant_kv_side &s, int tail_pages)
 {
     const int cls = row_class(s);
-    return s.layout ? s.tail && tail_pages > 0 : !s.tail && (cls == PACK_HALF || cls == PACK_BF16);
+    if (s.layout || s.fmt->flags & KVANT_FORMAT_PAGE)
+        return s.tail && tail_pages > 0;
+    return !s.tail && (cls == PACK_HALF || cls == PACK_BF16);
 }
 
 /* Rows of one batch, which are stored as they are. */

@@ -29,7 +29,7 @@
 
 enum pack_class {
     PACK_NONE, PACK_LUT4, PACK_SYM4, PACK_LUT3, PACK_INT8, PACK_FLOAT8, PACK_HALF, PACK_TRELLIS, PACK_SIGN,
-    PACK_BF16
+    PACK_BF16, PACK_PAGE /* page scope: no private layout */
 };
 enum pack_role { PACK_ROWS, PACK_K, PACK_V };
 enum { PACK_BLOCK = 32 };

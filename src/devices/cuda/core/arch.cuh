@@ -212,12 +212,34 @@ static __device__ __forceinline__ void bar_wait_cluster(uint32_t bar, uint32_t p
                  : "memory");
 }
 
+/* Brings a line of global memory to the L1. */
+static __device__ __forceinline__ void warm_line(const void *from)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
+}
+
+/* 16 bits from shared memory, FROM bytes behind `at`; of a table, which does not change. */
+template <int FROM> static __device__ __forceinline__ uint32_t shared_half(uint32_t at)
+{
+    uint32_t v;
+    asm("ld.shared.u16 %0, [%1 + %2];" : "=r"(v) : "r"(at), "n"(FROM));
+    return v;
+}
+
 /* c[16x8] += a[16x16] b[16x8], halves with f32 sums. */
 static __device__ __forceinline__ void mma16816(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* c[16x8] += a[16x8] b[8x8], halves with f32 sums. */
+static __device__ __forceinline__ void mma1688(float *c, uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b));
 }
 
 /* c[16x8] += a[16x16] b[16x8], bf16 with f32 sums. */

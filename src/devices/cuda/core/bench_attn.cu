@@ -4,6 +4,7 @@
 #include <vector>
 #include "devices/cuda/attn/decode/attn_decode.cuh"
 #include "devices/cuda/attn/prefill/attn_prefill.cuh"
+#include "devices/cuda/core/page.cuh"
 #include "cards/cuda.cuh"
 
 enum { FLUSH_BYTES = 256 << 20, THREADS = 256 };
@@ -59,6 +60,19 @@ static __global__ void fill_scales(uint8_t *to, size_t n_record, int record, int
         *(uint16_t *)(to + i * (size_t)record + at) = bf16 ? (uint16_t)(__float_as_uint(x) >> 16)
                                                            : __half_as_ushort(__float2half_rn(x));
     }
+}
+
+/* A page of page scope has random codes, means and starts by now; it gets scales of about one and a step that makes
+ * means of less than that.  A thread to a row of 128 values. */
+static __global__ void fill_pages(uint8_t *to, size_t n_row, int bits, uint64_t seed)
+{
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, row = i % KVANT_PAGE;
+    if (i >= n_row)
+        return;
+    uint8_t *rest = to + i / KVANT_PAGE * (2 * page_codes(bits) + PAGE_REST) + 2 * page_codes(bits);
+    const int step = row < 16 ? __half_as_ushort(__float2half_rn(0.005f)) >> row & 1 : 0;
+    ((__half *)rest)[row] = __float2half_rn(0.75f + 0.5f * (float)(mix(i + seed) >> 8) / 16777216.0f);
+    rest[PAGE_START + row] = (uint8_t)((rest[PAGE_START + row] & 127) | step << 7);
 }
 
 static __global__ void fill_normal(float *to, size_t n, float by, uint64_t seed)
@@ -142,7 +156,11 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
     if (r->rc < 0)
         return;
     fill_codes<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n, card->cls, seed << 40);
-    if (card->values > 1)
+    if (f->flags & KVANT_FORMAT_PAGE) {
+        const size_t n_row = n / (size_t)card->bytes;
+        fill_pages<<<cuda_blocks((int64_t)n_row, THREADS), THREADS, 0, r->d->stream>>>(
+            s->pages, n_row, (card->bytes - PAGE_SPARE) / 16, seed << 41);
+    } else if (card->values > 1)
         fill_scales<<<4096, THREADS, 0, r->d->stream>>>(s->pages, n / card->bytes, card->bytes, sketch ? 32 : 0, sketch,
                                                         unit_scale(card), seed << 41);
     cudaMemsetAsync(s->pages + n, 0xff, s->page_bytes, r->d->stream);

@@ -3,9 +3,11 @@
 #ifndef KVANT_CUDA_PAGE_CUH
 #define KVANT_CUDA_PAGE_CUH
 
+#include "devices/cuda/core/page_lanes.cuh"
 #include "devices/cuda/core/space.cuh"
 
-enum { PAGE_GROUP = 128, PAGE_STATES = 512, PAGE_STATE_BITS = 9, PAGE_SPARE = 5 };
+/* 0: the general kernel takes all attention over these pages. */
+enum { PAGE_FAST = 1 };
 
 #define CARD_PAGE(name, values, bytes, space, bits, book) { book },
 static __device__ const float page_books[(int)FMT_ALL - (int)FMT_COUNT][PAGE_STATES] = {

@@ -61,6 +61,8 @@ static __global__ void __launch_bounds__(SKETCH_VALUES) decode_sketch(decode_job
 static int kind_of(const side_dev &s, int role)
 {
     pack_shape shape;
+    if (s.fmt >= FMT_COUNT)
+        return PAGE_FAST && s.d % PAGE_GROUP == 0 ? KIND_PAGE2 + page_bits(s) - 2 : -1;
     switch (cuda_pack_class(s.fmt)) {
     case PACK_HALF: return KIND_HALF;
     case PACK_BF16: return KIND_BF16;
@@ -86,10 +88,13 @@ static bool side_fits(const side_dev &s, int role, int d, decode_side *out)
     out->kind = kind_of(s, role);
     if (out->kind < 0 || s.d != d || s.dp != d || ((s.page_bytes | s.head_bytes | (uintptr_t)s.pages) & 15))
         return false;
-    if (is_plain(out->kind))
+    if (is_page(out->kind))
+        out->block_bytes = (uint32_t)(d / PAGE_GROUP) * (page_codes(page_bits(s)) + PAGE_REST);
+    else if (is_plain(out->kind))
         out->block_bytes = (uint32_t)(PACK_BLOCK * 2 * d);
     else
         out->block_bytes = cuda_pack_shape(&s, role, &shape) ? (uint32_t)shape.block_bytes : 0;
+    out->apart = is_page(out->kind) ? page_codes(page_bits(s)) : out->block_bytes;
     return is_plain(out->kind) || s.tail;
 }
 
@@ -128,6 +133,9 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
         return false;
     if ((kernel_kind(p->k) == KIND_LUT4_RESIDUAL) != (kernel_kind(p->v) == KIND_LUT4_RESIDUAL))
         return false;
+    const int beside = is_page(p->k.kind) ? p->v.kind : p->k.kind;
+    if ((is_page(p->k.kind) || is_page(p->v.kind)) && (beside == KIND_BF16 || is_sign(beside))) /* no kernels */
+        return false;
     static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->group = a->h / a->h_kv;
     p->heads = p->group < DECODE_HEADS ? p->group : DECODE_HEADS;
@@ -139,7 +147,7 @@ bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev
     fill_book(&p->k);
     fill_book(&p->v);
     /* trellises fill the pipe of shared memory, of which exact steps take nothing */
-    const bool trellises = p->k.kind == KIND_TRELLIS && p->v.kind == KIND_TRELLIS;
+    const bool trellises = is_mixed(p->k.kind) && is_mixed(p->v.kind);
     p->exact_cost = p->d == 256 || p->make == ARCH_80 ? 2 : 1;
     p->exact_cost -= trellises && p->d != 256 ? 1 : 0;
     return p->make == ARCH_90 ? shape_90(p, a->max_pos) : shape_80(p, d->smem_max);
@@ -179,6 +187,8 @@ template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, cons
 
 static void choose(cuda_device *d, const decode_job &p)
 {
+    if (is_page(p.k.kind) || is_page(p.v.kind))
+        return decode_choose_page(d, p);
     KINDS_FAST();
     KINDS_ALL();
 }

@@ -20,13 +20,30 @@ enum { SKETCH_BITS = 12 };
 enum decode_kind {
     KIND_LUT4_32, KIND_LUT4_128, KIND_BOOK4_32, KIND_LUT3_32,      /* by a table, and (LUT) permutes */
     KIND_INT8, KIND_FLOAT8, KIND_HALF, KIND_TRELLIS, KIND_SIGN, KIND_SIGN8, KIND_BF16,
-    KIND_LUT4_RESIDUAL, KIND_COUNT
+    KIND_LUT4_RESIDUAL, KIND_PAGE2, KIND_PAGE3, KIND_PAGE4, KIND_COUNT
 };
 
 /* Signs: for up to 4 heads of a KV head, or for more. */
 static __host__ __device__ constexpr bool is_sign(int kind)
 {
     return kind == KIND_SIGN || kind == KIND_SIGN8;
+}
+
+/* Page scope (ptcq2, ptcq3, ptcq4), and the bits of a symbol. */
+static __host__ __device__ constexpr bool is_page(int kind)
+{
+    return kind >= KIND_PAGE2 && kind <= KIND_PAGE4;
+}
+
+static __host__ __device__ constexpr int symbol_bits(int kind)
+{
+    return kind - KIND_PAGE2 + 2;
+}
+
+/* A lane's values of a group of 128 lie one behind the other. */
+static __host__ __device__ constexpr bool is_mixed(int kind)
+{
+    return kind == KIND_TRELLIS || is_page(kind);
 }
 
 /* Rows as they are. */
@@ -50,7 +67,8 @@ typedef struct query_operands {
 typedef struct decode_side {
     side_dev s;
     int kind;
-    uint32_t block_bytes; /* of PACK_BLOCK rows of one head */
+    uint32_t block_bytes; /* of PACK_BLOCK rows of one head in a slot; page scope: with what the whole page shares */
+    uint32_t apart;       /* bytes from a block to the next one of its page */
     uint16_t book[16];    /* the halves of a code book (KIND_LUT...), and what byte permutes read of them */
     uint32_t mirror[4];
 } decode_side;
@@ -105,8 +123,10 @@ typedef struct pack_side {
 void cuda_pack_pages(cuda_device *d, const pack_side *sides, int n_sides, const int32_t *pages, int n, int h,
                      bool back);
 
-/* attn_decode_80.cu: the launches of a job of ARCH_80. */
+/* attn_decode_80.cu: the launches of a job of ARCH_80.  attn_decode_page.cu, attn_decode_page_80.cu: of page scope. */
 void decode_choose_80(cuda_device *d, const decode_job &p);
+void decode_choose_page(cuda_device *d, const decode_job &p);
+void decode_choose_page_80(cuda_device *d, const decode_job &p);
 
 /* Fills p from the arguments; false: not a shape of this kernel. */
 bool decode_shape(const cuda_device *d, const kvant_attn_args *a, const side_dev &k, const side_dev &v, decode_job *p);

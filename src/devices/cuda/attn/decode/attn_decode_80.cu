@@ -8,6 +8,8 @@ template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, cons
 
 void decode_choose_80(cuda_device *d, const decode_job &p)
 {
+    if (is_page(p.k.kind) || is_page(p.v.kind))
+        return decode_choose_page_80(d, p);
     KINDS_FAST();
     KINDS_ALL();
 }

@@ -67,13 +67,18 @@ static __device__ __forceinline__ page_ids pages_of(const decode_job &p, const r
     return o;
 }
 
+static __device__ __forceinline__ int half_of_page(int block)
+{
+    return block % (KVANT_PAGE / PACK_BLOCK);
+}
+
 /* Block `block` of a side. */
 static __device__ __forceinline__ const uint8_t *block_from(const page_ids &o, const decode_side &s, uint32_t head_at,
                                                             int block)
 {
     const uint32_t page = (uint32_t)__shfl_sync(0xffffffffu, o.ids, block / (KVANT_PAGE / PACK_BLOCK) - o.base);
     return s.s.pages + (uint64_t)page * (uint32_t)s.s.page_bytes + head_at +
-           (uint32_t)(block % (KVANT_PAGE / PACK_BLOCK)) * s.block_bytes;
+           (uint32_t)half_of_page(block) * s.apart;
 }
 
 /* The room of one of the slot's blocks. */
@@ -175,16 +180,26 @@ static __device__ __forceinline__ void exact_ahead(const decode_job &p, const ro
     }
 }
 
+/* One lane: brings a block to the L2. */
+template <int D, int KIND>
+static __device__ __forceinline__ void block_warm(const decode_side &s, const uint8_t *from, int half)
+{
+    if constexpr (is_page(KIND))
+        page_warm<D, symbol_bits(KIND)>(from, half);
+    else
+        bulk_warm(from, s.block_bytes);
+}
+
 /* Before pdl_wait: brings what the warp will read to the L2, and the signs of rotations nearer. */
-template <int D>
+template <int D, int KIND_K, int KIND_V>
 static __device__ __forceinline__ void whole_warm(const decode_job &p, const row_span &row, int kv, const share &mine,
                                                   const page_ids &pages, int lane)
 {
     for (int i = mine.at; i < mine.to && !mine.exact; i++) {
         const uint8_t *k = block_from(pages, p.k, pages.k_at, i), *v = block_from(pages, p.v, pages.v_at, i);
         if (lane == 0) {
-            bulk_warm(k, p.k.block_bytes);
-            bulk_warm(v, p.v.block_bytes);
+            block_warm<D, KIND_K>(p.k, k, half_of_page(i));
+            block_warm<D, KIND_V>(p.v, v, half_of_page(i));
         }
     }
     if (mine.exact && mine.at + lane < mine.to) {
@@ -222,13 +237,14 @@ static __device__ __forceinline__ void whole_store(const decode_job &p, const ro
 }
 
 /* Asks for a side's blocks of the warp, as many as its slot holds. */
-template <int D>
+template <int D, int KIND>
 static __device__ __forceinline__ void ask_first(const decode_side &s, const page_ids &pages, uint32_t head_at,
                                                  const share &mine, uint32_t slot, uint32_t bar)
 {
     for (int i = 0; i < shape<D>::BLOCKS && mine.at + i < mine.to && !mine.exact; i++)
-        warp_copy(slot + (uint32_t)i * s.block_bytes, block_from(pages, s, head_at, mine.at + i), s.block_bytes,
-                  bar + 16 * (uint32_t)i);
+        side_ask<D, KIND, 1, ARCH_90, 0>(s, slot + (uint32_t)i * s.block_bytes,
+                                         block_from(pages, s, head_at, mine.at + i), half_of_page(mine.at + i),
+                                         bar + 16 * (uint32_t)i, true);
 }
 
 /* Heads first .. first + live - 1 of the unit's row by the block's warps: raw as they are, turned as the encoded pages
@@ -266,7 +282,7 @@ static __device__ __forceinline__ void coded_blocks(const decode_job &p, const r
         coded_step<D, KIND_K, KIND_V, 1>(p, room_part(p, r, n % SLOTS), a, q, from + i * (int)PACK_BLOCK, row.pos,
                                          (uint32_t)(n / SLOTS) & 1, i + SLOTS < mine.to,
                                          block_from(pages, p.k, pages.k_at, next),
-                                         block_from(pages, p.v, pages.v_at, next), lane);
+                                         block_from(pages, p.v, pages.v_at, next), half_of_page(next), lane);
     }
 }
 #endif
@@ -299,7 +315,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     const share mine = help ? share{ 0, 0, 0, false } : share_of(p, row, rank * p.warps + warp, blocks * p.warps);
     const page_ids pages = pages_of(p, row, kv, mine, lane);
     if (row.steps > 0)
-        whole_warm<D>(p, row, kv, mine, pages, lane);
+        whole_warm<D, KIND_K, KIND_V>(p, row, kv, mine, pages, lane);
     sketch_desk &desk = *(sketch_desk *)(smem + desk_at(p, base));
     if (sketches)
         desk_begin(p, desk, live);
@@ -316,7 +332,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     exact_tile<D> x;
     state<D> a;
     state_clear(a);
-    ask_first<D>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
+    ask_first<D, KIND_K>(p.k, pages, pages.k_at, mine, r.k_at, r.bar_k);
     if (p.k_rows && mine.exact)
         whole_store<D, KIND_K, KIND_V>(p, row, kv, mine, t, lane);
     if (mine.exact && mine.at < mine.to)
@@ -328,7 +344,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     if (sketches)
         async_wait<0>();
     __syncthreads();
-    ask_first<D>(p.v, pages, pages.v_at, mine, r.v_at, r.bar_v); /* behind the queries, which are waited for first */
+    ask_first<D, KIND_V>(p.v, pages, pages.v_at, mine, r.v_at, r.bar_v); /* behind the queries: these are first */
     const int64_t head = (int64_t)row.token * p.h + first;
     if (sketches)
         desk_products(p, desk, live, alone ? 1 : p.whole, warp, lane);
@@ -342,12 +358,12 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
         load_q<D, 1>(p, p.desk ? raw : p.raw + head * D, 0, live, false, q, lane);
     else
         load_queries<D, KIND_K>(p, mine.exact ? raw : turned, raw, turned, 0, live,
-                                p.k.kind == KIND_TRELLIS && !mine.exact, q, lane);
+                                is_mixed(p.k.kind) && !mine.exact, q, lane);
     if (mine.exact)
         exact_ahead<D, parts_of(KIND_K), parts_of(KIND_V)>(p, row, kv, mine, x, q, a, lane);
     else
         coded_blocks<D, KIND_K, KIND_V>(p, row, mine, pages, r, q, a, lane);
-    piece_store<D>(p, a, (float *)r.slot_k, p.v.kind == KIND_TRELLIS && !mine.exact, lane);
+    piece_store<D>(p, a, (float *)r.slot_k, is_mixed(p.v.kind) && !mine.exact, lane);
     float *out = p.out + row.token * p.ldo + (int64_t)first * D;
     whole_join<D>(p, smem, base, first, live, mine.coded, out, blocks, rank, warp, lane);
 #endif
@@ -364,6 +380,8 @@ int decode_whole_blocks(const decode_job &p, int max_pos)
     const int steps = (seen < all ? seen : all) * (KVANT_PAGE / (int)PACK_BLOCK), units = p.n_rows * units_per_row(p);
     int n = is_sign(p.k.kind) && SKETCH_BLOCKS * units <= p.blocks ? SKETCH_BLOCKS : 1;
     if (units > p.blocks || p.slot_bytes < piece_size(p.d, p.heads) * sizeof(float))
+        return 0;
+    if ((is_page(p.k.kind) || is_page(p.v.kind)) && p.k.kind != p.v.kind) /* no kernels here */
         return 0;
     while (n < WHOLE_BLOCKS && 2 * n * units <= p.blocks && steps > n * p.warps)
         n *= 2;
@@ -394,5 +412,7 @@ void decode_whole_run(cuda_device *d, const decode_job &p)
     KINDS(128, KIND_HALF, KIND_HALF);
     KINDS(128, KIND_TRELLIS, KIND_TRELLIS);
     KINDS(128, KIND_SIGN, KIND_LUT3_32);
+    KINDS_PAGE_EACH(128);
+    KINDS_PAGE_EACH(256);
     KINDS_ALL();
 }

@@ -36,7 +36,8 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
     f.hi = hi;
     feed_seek<D, MAKE>(p, t, f, lane);
     if (MAKE == ARCH_80 || f.at < hi)
-        step_ask<D, MAKE>(p, r, feed_from<D, MAKE>(f, p.k, f.k_at), feed_from<D, MAKE>(f, p.v, f.v_at), f.at < hi);
+        step_ask<D, KIND_K, KIND_V, MAKE>(p, r, feed_from<D, MAKE>(f, p.k, f.k_at), feed_from<D, MAKE>(f, p.v, f.v_at),
+                                          f.in % shape<D, MAKE>::PER_PAGE, f.at < hi);
     /* while they are under way */
     room_tables<MAKE>(p, smem, base, MAKE == ARCH_90 && KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
@@ -55,7 +56,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
             load_sketch<KIND_K == KIND_SIGN>(p.sketch + (int64_t)head * SKETCH_WORDS, live, q, lane);
         else
             load_queries<D, KIND_K>(p, part ? p.raw : p.turned, p.raw, p.turned, head, live,
-                                    p.k.kind == KIND_TRELLIS && !part, q, lane);
+                                    is_mixed(p.k.kind) && !part, q, lane);
         if (part) {
             exact_steps<D, parts_of(KIND_K), parts_of(KIND_V)>(p, row, s, exact_at(p, s, at), exact_at(p, s, to), q, a,
                                                                lane);
@@ -65,12 +66,13 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
             feed_next<D, MAKE>(p, t, f, lane);
             const uint8_t *k = feed_from<D, MAKE>(f, p.k, f.k_at), *v = feed_from<D, MAKE>(f, p.v, f.v_at);
             coded_step<D, KIND_K, KIND_V, shape<D, MAKE>::BLOCKS, MAKE>(
-                p, r, a, q, from + (at - s.first) * shape<D, MAKE>::STEP, row.pos, phase, f.at < hi, k, v, lane);
+                p, r, a, q, from + (at - s.first) * shape<D, MAKE>::STEP, row.pos, phase, f.at < hi, k, v,
+                f.in % shape<D, MAKE>::PER_PAGE, lane);
             phase ^= 1;
         }
         join = block_joins(p, t, s); /* the same for all warps of the block */
         float *piece = p.pieces + (size_t)(mine + 2 * unit_of(p, s) + part) * piece_size(D, p.heads);
-        piece_store<D>(p, a, join ? (float *)r.slot_k : piece, p.v.kind == KIND_TRELLIS && !part, lane);
+        piece_store<D>(p, a, join ? (float *)r.slot_k : piece, is_mixed(p.v.kind) && !part, lane);
     }
     if (join)
         block_join<D, MAKE>(p, smem, base,

@@ -253,7 +253,7 @@ static __device__ __forceinline__ const uint8_t *feed_from(const feed &f, const 
 {
     const uint32_t page = (uint32_t)__shfl_sync(0xffffffffu, f.ids, f.in / shape<D, MAKE>::PER_PAGE - f.base);
     return s.s.pages + (uint64_t)page * (uint32_t)s.s.page_bytes + head_at +
-           (uint32_t)(f.in % shape<D, MAKE>::PER_PAGE * shape<D, MAKE>::BLOCKS) * s.block_bytes;
+           (uint32_t)(f.in % shape<D, MAKE>::PER_PAGE * shape<D, MAKE>::BLOCKS) * s.apart;
 }
 
 #endif

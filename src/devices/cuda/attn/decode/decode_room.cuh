@@ -6,7 +6,7 @@
 
 #include "cards/cuda.cuh"
 #include "devices/cuda/attn/decode/decode_plan.cuh"
-#include "devices/cuda/core/space.cuh"
+#include "devices/cuda/core/page.cuh"
 
 enum { SMEM = 227 * 1024, TABLE = 65536, BARS = 1024, MIRRORS = 960, SUMS = 992 };
 
@@ -25,9 +25,20 @@ static __host__ __device__ inline int book_tables(const decode_job &p)
     return p.k.kind <= KIND_LUT3_32 || p.v.kind <= KIND_LUT3_32;
 }
 
+/* One for each format of page scope, behind the others: the number of the first; how many. */
+static __host__ __device__ inline int page_table(const decode_job &p)
+{
+    return book_tables(p) + (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS);
+}
+
+static __host__ __device__ inline int page_tables(const decode_job &p)
+{
+    return is_page(p.k.kind) + (is_page(p.v.kind) && p.v.kind != p.k.kind);
+}
+
 static __host__ __device__ inline int tables(const decode_job &p)
 {
-    return book_tables(p) + (p.k.kind == KIND_TRELLIS) + (p.v.kind == KIND_TRELLIS);
+    return book_tables(p) + (p.k.kind == KIND_TRELLIS) + (p.v.kind == KIND_TRELLIS) + page_tables(p);
 }
 
 /* Bytes before the slots: barriers, mirrors, the plan. */
@@ -66,7 +77,7 @@ static inline bool room_fits(decode_job *p)
 /* As room_fits, for ARCH_80, in `most` bytes: two trellises share their tables.  Sets the warps. */
 static inline bool room_fits_80(decode_job *p, size_t most)
 {
-    const int n = book_tables(*p) + (p->k.kind == KIND_TRELLIS || p->v.kind == KIND_TRELLIS);
+    const int n = page_table(*p) + page_tables(*p);
     static_assert((int)ROOM_FIRST + (int)BARS + DECODE_ROWS * sizeof(row_span) == (size_t)ROOM_TABLES);
     p->slot_bytes = (p->k.block_bytes + p->v.block_bytes + 127) & ~127u;
     p->slots_from = room_bytes() + TABLE * (uint32_t)n;
@@ -94,10 +105,10 @@ static inline const float *book_of(int fmt)
  * positive values (mirror_pairs). */
 static inline void fill_book(decode_side *s)
 {
-    const float *book = book_of(s->s.fmt);
-    const int half = s->kind == KIND_LUT3_32 ? 4 : 8;
     if (s->kind > KIND_LUT3_32)
         return;
+    const float *book = book_of(s->s.fmt);
+    const int half = s->kind == KIND_LUT3_32 ? 4 : 8;
     for (int c = 0; c < 2 * half; c++) {
         const __half_raw v = __float2half_rn(book[c]);
         s->book[c] = v.x;
@@ -135,6 +146,20 @@ static __device__ __forceinline__ void fill_books(uint8_t *table, const decode_j
             fill_rows(table, 256, 256,
                       [&](int e) { return (uint32_t)s.book[e & mask] | (uint32_t)s.book[e >> bits & mask] << 16; });
     }
+}
+
+/* Entry e: the value of state e of a format of page scope. */
+static __device__ void fill_page(uint8_t *table, int kind)
+{
+    const float *book = page_books[kind - KIND_PAGE2];
+    fill_rows(table, PAGE_STATES, 128, [=](int e) { return pack_halves(book[e], 0.0f); });
+}
+
+/* Brings what fill_page reads nearer. */
+static __device__ __forceinline__ void warm_page(int kind)
+{
+    if (threadIdx.x < sizeof page_books[0] / 128)
+        warm_line((const char *)page_books[kind - KIND_PAGE2] + threadIdx.x * 128);
 }
 
 /* Brings what fill_trellis reads nearer. */

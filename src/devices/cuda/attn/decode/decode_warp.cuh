@@ -9,6 +9,7 @@
 #define KVANT_CUDA_DECODE_WARP_CUH
 
 #include "devices/cuda/attn/decode/decode_merge.cuh"
+#include "devices/cuda/attn/decode/decode_page.cuh"
 #include "devices/cuda/attn/decode/decode_room.cuh"
 
 /* Words of a head's sketch: 8 for each bit of its values, then twice their unit and their sum. */
@@ -188,13 +189,15 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
 {
     const uint32_t first = MAKE == ARCH_90 ? tables_at(base) : 0; /* from tables_from on */
     const uint32_t table = first + (uint32_t)lane * 4, trellis = table + TABLE * (uint32_t)book_tables(p);
+    const uint32_t page = table + TABLE * (uint32_t)page_table(p);
     warp_room r;
     r.bar_k = base + (uint32_t)warp * 32;
     r.bar_v = r.bar_k + 8;
     r.slot_k = smem + slot_at<MAKE>(p, base, warp);
     r.slot_v = r.slot_k + shape<D, MAKE>::BLOCKS * p.k.block_bytes;
-    r.table_k = p.k.kind == KIND_TRELLIS ? trellis : table;
-    r.table_v = p.v.kind == KIND_TRELLIS ? trellis : table + 128;
+    r.table_k = is_page(p.k.kind) ? page : p.k.kind == KIND_TRELLIS ? trellis : table;
+    r.table_v = is_page(p.v.kind) ? page + TABLE * (uint32_t)(page_tables(p) - 1)
+                : p.v.kind == KIND_TRELLIS ? trellis : table + 128;
     r.k_at = shared_at(r.slot_k);
     r.v_at = shared_at(r.slot_v);
     r.mirror = base + MIRRORS;
@@ -212,6 +215,10 @@ static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *
     }
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         warm_trellis();
+    if (is_page(p.k.kind))
+        warm_page(p.k.kind);
+    if (is_page(p.v.kind))
+        warm_page(p.v.kind);
     if (threadIdx.x < 8)
         ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
 }
@@ -225,6 +232,11 @@ static __device__ __forceinline__ void room_tables(const decode_job &p, uint8_t 
         fill_books(at, p);
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         fill_trellis(at + TABLE * book_tables(p), two);
+    at += TABLE * page_table(p);
+    if (is_page(p.k.kind))
+        fill_page(at, p.k.kind);
+    if (is_page(p.v.kind) && p.v.kind != p.k.kind)
+        fill_page(at + TABLE * (page_tables(p) - 1), p.v.kind);
 }
 
 /* ---- rows on their way: ARCH_90 counts bytes at a slot's barrier; with ARCH_80 what is asked for at once is a group
@@ -247,22 +259,6 @@ template <int D, int KIND> static __host__ __device__ constexpr uint32_t block_b
     case KIND_SIGN:
     case KIND_SIGN8: return 1024 + scale;
     default: return 0;
-    }
-}
-
-template <uint32_t BYTES>
-static __device__ __forceinline__ void warp_async(uint32_t to, const uint8_t *from, uint32_t bytes)
-{
-    const uint32_t lane = 16 * (threadIdx.x % 32);
-    if constexpr (BYTES > 0) {
-#pragma unroll
-        for (uint32_t i = 0; i < BYTES; i += 16 * 32)
-            if (i + 16 * 32 <= BYTES || i + lane < BYTES)
-                async_copy16_all(to + lane + i, from + lane + i);
-    } else {
-#pragma unroll 4
-        for (uint32_t i = lane; i < bytes; i += 16 * 32)
-            async_copy16_all(to + i, from + i);
     }
 }
 
@@ -291,46 +287,68 @@ template <int MAKE> static __device__ __forceinline__ void rows_wait(uint32_t ba
     }
 }
 
-/* Asks for a step's rows of both sides. */
-template <int D, int MAKE>
-static __device__ __forceinline__ void step_ask(const decode_job &p, const warp_room &r, const uint8_t *k,
-                                                const uint8_t *v, bool some)
+/* Asks for BLOCKS blocks of a side from `from` on, where the first one's codes begin; half: which of its page it is;
+ * BYTES: as rows_ask has them. */
+template <int D, int KIND, int BLOCKS, int MAKE, uint32_t BYTES>
+static __device__ __forceinline__ void side_ask(const decode_side &s, uint32_t to, const uint8_t *from, int half,
+                                                uint32_t bar, bool some)
 {
-    rows_ask<MAKE, 0>(r.k_at, k, shape<D, MAKE>::BLOCKS * p.k.block_bytes, r.bar_k, some);
-    rows_ask<MAKE, 0>(r.v_at, v, shape<D, MAKE>::BLOCKS * p.v.block_bytes, r.bar_v, some);
+    if constexpr (!is_page(KIND))
+        rows_ask<MAKE, BYTES>(to, from, BLOCKS * s.block_bytes, bar, some);
+    else {
+        if (some)
+            page_ask<D, symbol_bits(KIND), BLOCKS, MAKE>(to, from, half, bar);
+        if (MAKE != ARCH_90)
+            async_commit();
+    }
+}
+
+/* Asks for a step's rows of both sides. */
+template <int D, int KIND_K, int KIND_V, int MAKE>
+static __device__ __forceinline__ void step_ask(const decode_job &p, const warp_room &r, const uint8_t *k,
+                                                const uint8_t *v, int half, bool some)
+{
+    side_ask<D, KIND_K, shape<D, MAKE>::BLOCKS, MAKE, 0>(p.k, r.k_at, k, half, r.bar_k, some);
+    side_ask<D, KIND_V, shape<D, MAKE>::BLOCKS, MAKE, 0>(p.v, r.v_at, v, half, r.bar_v, some);
 }
 
 /* The step of BLOCKS blocks that begins at token `key` of a row at pos: waits for its rows, asks for the next ones
- * (more: from next_k, next_v), adds to the sums. */
+ * (more: from next_k, next_v, which are half next_half of their page), adds to the sums. */
 template <int D, int KIND_K, int KIND_V, int BLOCKS, int MAKE = ARCH_90>
 static __device__ __forceinline__ void coded_step(const decode_job &p, const warp_room &r, state<D> &a,
                                                   const uint32_t *q, int key, int pos, uint32_t phase, bool more,
-                                                  const uint8_t *next_k, const uint8_t *next_v, int lane)
+                                                  const uint8_t *next_k, const uint8_t *next_v, int next_half,
+                                                  int lane)
 {
     /* where instructions limit, not memory: those of softmax and sums are mixed if no wait is between them */
-    constexpr bool SOON = KIND_V == KIND_TRELLIS || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128 ||
+    constexpr bool SOON = is_mixed(KIND_V) || KIND_V == KIND_LUT3_32 || KIND_V == KIND_LUT4_128 ||
                           KIND_V == KIND_LUT4_RESIDUAL;
     constexpr int TILES = BLOCKS * PACK_BLOCK / 16, PARTS = parts_of(KIND_V);
+    const int half = BLOCKS == 1 ? key / PACK_BLOCK % 2 : 0;
     float x[TILES][4];
     uint32_t w[PARTS * TILES][2];
     float residual[(D + 127) / 128][4] = {};
     rows_wait<MAKE>(r.bar_k, phase);
+    if constexpr (is_page(KIND_K))
+        scores_page<D, symbol_bits(KIND_K), BLOCKS, MAKE>(x, r.slot_k, half, q, r.table_k, lane);
 #pragma unroll
-    for (int i = 0; i < BLOCKS; i++)
+    for (int i = 0; i < BLOCKS && !is_page(KIND_K); i++)
         scores<D, KIND_K, MAKE>(p.k, x + 2 * i, r.slot_k + i * p.k.block_bytes, q, r.table_k, r.mirror, lane);
     __syncwarp();
-    rows_ask<MAKE, block_bytes_of<D, KIND_K>()>(r.k_at, next_k, BLOCKS * p.k.block_bytes, r.bar_k, more);
+    side_ask<D, KIND_K, BLOCKS, MAKE, block_bytes_of<D, KIND_K>()>(p.k, r.k_at, next_k, next_half, r.bar_k, more);
     if (SOON)
         rows_wait<MAKE>(r.bar_v, phase);
     softmax_step<D, TILES, PARTS>(p, a, x, w, 8.0f, pos - key, lane);
     if (!SOON)
         rows_wait<MAKE>(r.bar_v, phase);
+    if constexpr (is_page(KIND_V))
+        sums_page<D, symbol_bits(KIND_V), BLOCKS, MAKE>(a.o, r.slot_v, half, w, r.table_v, lane);
 #pragma unroll
-    for (int i = 0; i < BLOCKS; i++)
+    for (int i = 0; i < BLOCKS && !is_page(KIND_V); i++)
         sums<D, KIND_V, MAKE>(p.v, a.o, r.slot_v + i * p.v.block_bytes, w + 2 * PARTS * i, r.table_v, r.mirror + 16,
                         pos - key - PACK_BLOCK * i + 1, lane, residual);
     __syncwarp();
-    rows_ask<MAKE, block_bytes_of<D, KIND_V>()>(r.v_at, next_v, BLOCKS * p.v.block_bytes, r.bar_v, more);
+    side_ask<D, KIND_V, BLOCKS, MAKE, block_bytes_of<D, KIND_V>()>(p.v, r.v_at, next_v, next_half, r.bar_v, more);
     if (KIND_V == KIND_LUT4_RESIDUAL)
         residual_add<D>(a.o, residual, lane);
 }
@@ -363,6 +381,33 @@ static __device__ __forceinline__ void coded_step(const decode_job &p, const war
     KINDS(128, KIND_SIGN8, KIND_LUT3_32);                                                                              \
     KINDS(256, KIND_LUT4_32, KIND_LUT4_32);                                                                            \
     KINDS(256, KIND_LUT4_128, KIND_LUT4_128)
+
+/* Kernels of page scope: one format, two, one beside any of one part. */
+#define KINDS_PAGE_EACH(D)                                                                                             \
+    KINDS(D, KIND_PAGE2, KIND_PAGE2);                                                                                  \
+    KINDS(D, KIND_PAGE3, KIND_PAGE3);                                                                                  \
+    KINDS(D, KIND_PAGE4, KIND_PAGE4)
+
+#define KINDS_PAGE_MIX(D)                                                                                              \
+    KINDS(D, KIND_PAGE2, KIND_PAGE3);                                                                                  \
+    KINDS(D, KIND_PAGE2, KIND_PAGE4);                                                                                  \
+    KINDS(D, KIND_PAGE3, KIND_PAGE2);                                                                                  \
+    KINDS(D, KIND_PAGE3, KIND_PAGE4);                                                                                  \
+    KINDS(D, KIND_PAGE4, KIND_PAGE2);                                                                                  \
+    KINDS(D, KIND_PAGE4, KIND_PAGE3)
+
+#define KINDS_PAGE_ANY(D)                                                                                              \
+    KINDS(D, KIND_PAGE2, KIND_COUNT);                                                                                  \
+    KINDS(D, KIND_PAGE3, KIND_COUNT);                                                                                  \
+    KINDS(D, KIND_PAGE4, KIND_COUNT);                                                                                  \
+    KINDS(D, KIND_COUNT, KIND_PAGE2);                                                                                  \
+    KINDS(D, KIND_COUNT, KIND_PAGE3);                                                                                  \
+    KINDS(D, KIND_COUNT, KIND_PAGE4)
+
+#define KINDS_PAGE(D)                                                                                                  \
+    KINDS_PAGE_EACH(D);                                                                                                \
+    KINDS_PAGE_MIX(D);                                                                                                 \
+    KINDS_PAGE_ANY(D)
 
 /* Every pair needs these kernels too, behind the ones above. */
 #define KINDS_ALL()                                                                                                    \

@@ -228,7 +228,11 @@ static bool side_fits(const side_dev &s, int role, int d, prefill_side *out)
     if (s.d != d || s.dp != d || (role == PACK_V && s.sdim != d) || s.sdim > 256)
         return false;
     const int cls = cuda_pack_class(s.fmt);
-    if (cls == PACK_HALF || cls == PACK_BF16)
+    if (s.fmt >= FMT_COUNT) {
+        out->cls = PACK_PAGE;
+        if (!PAGE_FAST || !s.tail)
+            return false;
+    } else if (cls == PACK_HALF || cls == PACK_BF16)
         out->cls = cls;
     else if (s.layout) {
         if (!cuda_pack_shape(&s, role, &out->shape))
@@ -238,15 +242,20 @@ static bool side_fits(const side_dev &s, int role, int d, prefill_side *out)
     return out->cls == PACK_NONE || !((s.page_bytes | s.head_bytes | (uintptr_t)s.pages) & 15);
 }
 
-/* Else rows are read in place. */
+/* Pages of codes, else rows that are read in place. */
+static bool coded(const prefill_side &s)
+{
+    return s.shape.block_bytes || s.cls == PACK_PAGE;
+}
+
 static bool both_coded(const prefill_job &p)
 {
-    return p.k.shape.block_bytes && p.v.shape.block_bytes;
+    return coded(p.k) && coded(p.v);
 }
 
 static bool tiled(const prefill_side &s)
 {
-    return s.shape.block_bytes || s.cls == PACK_HALF;
+    return coded(s) || s.cls == PACK_HALF;
 }
 
 /* Bytes of tiles made ahead, and of the matrix, 0: each block makes its own.  For coded and f16 sides, or bf16 keys

@@ -30,10 +30,10 @@ static __device__ void fill_prefill_books(const prefill_job &p, books &b)
     for (int i = threadIdx.x; i < 512; i += blockDim.x) {
         const prefill_side &s = i < 256 ? p.k : p.v;
         const int bits = s.cls == PACK_LUT3 ? 3 : 4, e = i % 256;
-        b.side[i / 256].pair[e] =
-            s.cls == PACK_TRELLIS
-                ? pack_halves(fmt_c_turbo3_tcq_codebook[2 * e], fmt_c_turbo3_tcq_codebook[2 * e + 1])
-                : pack_halves(fmt_level(s.s.fmt, e), fmt_level(s.s.fmt, e >> bits));
+        const float *states = s.cls == PACK_PAGE ? page_books[s.s.fmt - FMT_COUNT] : fmt_c_turbo3_tcq_codebook;
+        b.side[i / 256].pair[e] = s.cls == PACK_TRELLIS || s.cls == PACK_PAGE
+                                      ? pack_halves(states[2 * e], states[2 * e + 1])
+                                      : pack_halves(fmt_level(s.s.fmt, e), fmt_level(s.s.fmt, e >> bits));
         if (i < 32) {
             const prefill_side &from = i < 16 ? p.k : p.v;
             ((uint8_t *)b.mirror)[i] = mirror_byte(from.s.fmt, from.cls == PACK_LUT3 ? 3 : 4, i % 16);

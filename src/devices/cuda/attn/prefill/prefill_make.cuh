@@ -10,6 +10,7 @@
 #include "devices/cuda/attn/prefill/attn_prefill.cuh"
 #include "devices/cuda/attn/decode/decode_codes.cuh"
 #include "devices/cuda/core/halves.cuh"
+#include "devices/cuda/core/page.cuh"
 #include "devices/cuda/attn/prep.cuh"
 #include "devices/cuda/core/tiles.cuh"
 
@@ -236,6 +237,21 @@ static __device__ __forceinline__ uint32_t window(uint32_t low, uint32_t high, i
     return (bit < 32 ? __funnelshift_r(low, high, bit) : high >> (bit - 32)) & 511;
 }
 
+/* The value of the state at a bit of a stream's words. */
+static __device__ __forceinline__ float book_value(const uint16_t *book, const uint32_t *x, int bit)
+{
+    const uint32_t state = bit % 32 > 32 - PAGE_STATE_BITS
+                               ? __funnelshift_r(x[bit / 32], x[bit / 32 + 1], bit % 32) : x[bit / 32] >> bit % 32;
+    return __half2float(__ushort_as_half(book[state & (PAGE_STATES - 1)]));
+}
+
+/* Signed bytes 2 pair and 2 pair + 1 of a word. */
+static __device__ __forceinline__ float2 mean_pair(uint32_t word, int pair)
+{
+    const uint32_t v = byte_pair<false>(word, pair);
+    return make_float2(low_half(v), high_half(v));
+}
+
 /* A thread takes the 32 states of (row, quarter), as packed for scores_trellis. */
 static __device__ void make_k_trellis(const prefill_side &side, const uint8_t *page, const uint16_t *book, uint8_t *to,
                                       const maker &w)
@@ -286,6 +302,38 @@ static __device__ void make_v_trellis(const prefill_side &side, const uint8_t *p
                 v[k] = times2(book[window(low0, high0, bit)] | (uint32_t)book[window(low1, high1, bit)] << 16, scale);
             }
             put_keys(to, 16 * tile + 8 * p + 2 * t, 128 * c + 16 * g + 4 * h, v);
+        }
+    }
+}
+
+/* A thread takes 32 values of a row of a page of page scope; K and V alike. */
+template <int K>
+static __device__ void make_page(const prefill_side &side, const uint8_t *page, const uint16_t *book, uint8_t *to,
+                                 const maker &w)
+{
+    const int lane = w.m % 32, t = lane % 4;
+    for (int n = w.m / 32; n < side.width / 16; n += w.n / 32) {
+        const int row = n % 8 * 8 + lane / 4, c = n / 8;
+        const uint8_t *codes = page + c * (2 * page_codes(K) + PAGE_REST), *rest = codes + 2 * page_codes(K);
+        const uint32_t steps = __ballot_sync(0xffffffffu, rest[PAGE_START + lane] >> 7);
+        const float step = __half2float(__ushort_as_half((unsigned short)steps));
+        const float scale = __half2float(((const __half *)rest)[row]);
+        uint32_t x[K + 1];
+        page_words_k(x + 1, codes + row * 16 * K, t, K);
+        const uint32_t before = __shfl_up_sync(0xffffffffu, x[K], 1);
+        x[0] = t == 0 ? page_start(K, rest[PAGE_START + row]) : before;
+#pragma unroll
+        for (int h = 0; h < 4; h++) {
+            const uint2 mean = ((const uint2 *)(rest + PAGE_MEAN))[4 * t + h];
+            uint32_t v[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int a = page_bit(K, 8 * h + 2 * k), b = page_bit(K, 8 * h + 2 * k + 1);
+                const float2 y = mean_pair(k < 2 ? mean.x : mean.y, k % 2);
+                v[k] = pack_halves(fmaf(book_value(book, x, a), scale, y.x * step),
+                                   fmaf(book_value(book, x, b), scale, y.y * step));
+            }
+            put4(to, row, PAGE_GROUP * c + 32 * t + 8 * h, v);
         }
     }
 }
@@ -383,6 +431,16 @@ static __device__ void make_any(const prefill_side &side, int page, int kv, floa
     }
 }
 
+static __device__ void make_pages(const prefill_side &side, const uint8_t *page, const uint16_t *book, uint8_t *to,
+                                  const maker &w)
+{
+    switch (page_bits(side.s)) {
+    case 2: make_page<2>(side, page, book, to, w); break;
+    case 3: make_page<3>(side, page, book, to, w); break;
+    default: make_page<4>(side, page, book, to, w); break;
+    }
+}
+
 /* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals; SHARED: of signs.
  * True: copies are under way. */
 template <bool SIGNED, bool SHARED = true>
@@ -412,6 +470,7 @@ static __device__ bool make_coded(const prefill_side &side, bool is_v, const uin
             make_k_trellis(side, at, b.side[0].trellis, to, w);
         return false;
     case PACK_SIGN: make_k_sign<SHARED>(side, at, to, w); return false;
+    case PACK_PAGE: make_pages(side, at, b.side[is_v].trellis, to, w); return false;
     case PACK_HALF: make_half(at, side.width, is_v ? live : KEYS, to, w); return true;
     default: make_any(side, page, kv, is_v ? side_scale(side.s) : 1.0f, is_v ? live : KEYS, to, w); return false;
     }

@@ -1,0 +1,13 @@
+/* attn_decode_page_80.cu: kernels of decode attention of ARCH_80 over pages of page scope.  See attn_decode.cuh. */
+#include "devices/cuda/attn/decode/decode_kernel.cuh"
+
+template <int D, int KIND_K, int KIND_V> static void launch(cuda_device *d, const decode_job &p)
+{
+    launch_make<D, KIND_K, KIND_V, ARCH_80>(d, p);
+}
+
+void decode_choose_page_80(cuda_device *d, const decode_job &p)
+{
+    KINDS_PAGE(128);
+    KINDS_PAGE(256);
+}
