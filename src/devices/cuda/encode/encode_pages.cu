@@ -7,7 +7,7 @@
 
 enum {
     ROWS = KVANT_PAGE, TRIES = 2, THREADS = 128, WARPS = THREADS / 32,
-    OWN = PAGE_STATES / 32,            /* states of a lane */
+    SUMS = 3,                          /* of a path (walk_sum) */
     UNITS_AT_ONCE = 512
 };
 
@@ -15,6 +15,7 @@ enum {
 typedef struct page_work {
     float y[ROWS][PAGE_GROUP], mean[PAGE_GROUP], rms[ROWS];
     uint16_t state[TRIES][ROWS][PAGE_GROUP];
+    double sum[TRIES][ROWS][SUMS];
     int finite[ROWS];
 } page_work;
 
@@ -94,11 +95,10 @@ static __global__ void __launch_bounds__(THREADS) pages_mean_kernel(job p, page_
 
 /* ---- then: the paths, a warp each ---- */
 
-/* Lane l has the costs of states 16 l .. 16 l + 15.  The predecessors of the states whose low bits are g are its own;
- * the least of them goes through `best` to who has those states. */
+/* A walk as page_lanes.cuh has it. */
 template <int K> struct walk_room {
-    static constexpr int LOW = PAGE_STATES >> K, EACH = OWN >> K;
-    __align__(16) float best[2][LOW];
+    static constexpr int LOW = PAGE_STATES >> K, EACH = PAGE_OWN >> K, FROM = 1 << K;
+    __align__(16) float best[2][EACH * PAGE_ROW];
     float y[PAGE_GROUP];
     uint8_t back[PAGE_GROUP][32];
     uint16_t state[PAGE_GROUP];
@@ -109,44 +109,47 @@ static __device__ __forceinline__ void walk_step(walk_room<K> &o, int t, float y
 {
     typedef walk_room<K> room;
     const int lane = threadIdx.x % 32;
-    const float4 *from = (const float4 *)(o.best[t & 1] + (OWN * lane & (room::LOW - 1)));
+    const float4 *from = (const float4 *)(o.best[t & 1] + page_walk_at(page_walk_from(K, lane)));
     unsigned back = 0;
 #pragma unroll
-    for (int j = 0; j < room::EACH; j++) {
-        float best = cost[j << K];
+    for (int r = 0; r < room::EACH; r++) {
+        float best = cost[r << K];
         unsigned at = 0;
 #pragma unroll
-        for (int p = 1; p < 1 << K; p++) {
-            at = cost[j << K | p] < best ? p : at;
-            best = fminf(cost[j << K | p], best);
+        for (int p = 1; p < room::FROM; p++) {
+            at = cost[r << K | p] < best ? p : at;
+            best = fminf(cost[r << K | p], best);
         }
-        o.best[t & 1][lane * room::EACH + j] = best;
-        back |= at << (K * j);
+        o.best[t & 1][page_walk_at(32 * r + lane)] = best;
+        back |= at << (K * r);
     }
     o.back[t][lane] = (uint8_t)back;
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < OWN; i += 4) {
-        const float4 b = from[i / 4];
-        const float e0 = y - book[i], e1 = y - book[i + 1], e2 = y - book[i + 2], e3 = y - book[i + 3];
-        cost[i] = b.x + e0 * e0;
-        cost[i + 1] = b.y + e1 * e1;
-        cost[i + 2] = b.z + e2 * e2;
-        cost[i + 3] = b.w + e3 * e3;
+    for (int j = 0; j < room::FROM; j += 4) {
+        const float4 b = from[j / 4];
+        const float before[4] = { b.x, b.y, b.z, b.w };
+#pragma unroll
+        for (int i = 0; i < 4 * room::EACH; i++) {
+            const int at = i / 4 << K | (j + i % 4);
+            const float e = y - book[at];
+            cost[at] = before[i % 4] + e * e;
+        }
     }
 }
 
 /* The first state of least cost, in all lanes. */
-static __device__ int walk_end(const float *cost)
+template <int K> static __device__ int walk_end(const float *cost)
 {
-    int s = 0;
+    const int lane = threadIdx.x % 32;
+    int s = page_walk_state(K, lane, 0);
     float best = cost[0];
 #pragma unroll
-    for (int i = 1; i < OWN; i++) {
-        s = cost[i] < best ? i : s;
+    for (int i = 1; i < PAGE_OWN; i++) {
+        s = cost[i] < best ? page_walk_state(K, lane, i) : s;
         best = fminf(cost[i], best);
     }
-    s += OWN * (threadIdx.x % 32);
+#pragma unroll
     for (int m = 16; m; m >>= 1) {
         const float other = __shfl_xor_sync(0xffffffffu, best, m);
         const int at = __shfl_xor_sync(0xffffffffu, s, m);
@@ -155,6 +158,30 @@ static __device__ int walk_end(const float *cost)
         best = take ? other : best;
     }
     return s;
+}
+
+/* The path that ends in state s, by one lane. */
+template <int K> static __device__ void walk_back(walk_room<K> &o, int s)
+{
+    typedef walk_room<K> room;
+    for (int t = PAGE_GROUP - 1; t >= 0; t--) {
+        const int g = s & (room::LOW - 1);
+        o.state[t] = (uint16_t)s;
+        s = g << K | (o.back[t][g % 32] >> (K * (g / 32)) & (room::FROM - 1));
+    }
+}
+
+/* Three lanes: the path's squares, its products with the row, the row's squares; y: the row. */
+template <int K>
+static __device__ double walk_sum(const walk_room<K> &o, const float *book, const float *y, int lane)
+{
+    double sum = 0.0;
+#pragma unroll 8
+    for (int j = 0; j < PAGE_GROUP; j++) {
+        const double c = book[o.state[j]], x = y[j];
+        sum += (lane < 2 ? c : x) * (lane < 1 ? c : x);
+    }
+    return sum;
 }
 
 template <int K>
@@ -167,45 +194,40 @@ static __global__ void __launch_bounds__(THREADS) pages_walk_kernel(page_work *w
     const float larger = tried ? 1.0f / 0.94f : 1.0f;
     page_work &w = work[walk / (ROWS * TRIES)];
     room &o = rooms[threadIdx.x / 32];
-    float book[OWN], cost[OWN];
+    float book[PAGE_OWN], cost[PAGE_OWN];
 
     for (int j = lane; j < PAGE_GROUP; j += 32)
         o.y[j] = w.y[r][j] / w.rms[r] * larger;
 #pragma unroll
-    for (int i = 0; i < OWN; i++) {
-        book[i] = books[OWN * lane + i];
+    for (int i = 0; i < PAGE_OWN; i++) {
+        book[i] = books[page_walk_state(K, lane, i)];
         cost[i] = 0.0f;
     }
     __syncwarp();
     for (int t = 0; t < PAGE_GROUP; t++)
         walk_step<K>(o, t, o.y[t], book, cost);
-    int s = walk_end(cost);
+    const int s = walk_end<K>(cost);
     __syncwarp();
-    for (int t = PAGE_GROUP - 1; t >= 0 && lane == 0; t--) {
-        const int g = s & (room::LOW - 1);
-        o.state[t] = (uint16_t)s;
-        s = g << K | (o.back[t][g / room::EACH] >> (K * (g % room::EACH)) & ((1 << K) - 1));
-    }
+    if (lane == 0)
+        walk_back<K>(o, s);
+    for (int j = lane; j < PAGE_GROUP; j += 32)
+        o.y[j] = w.y[r][j];
     __syncwarp();
     for (int j = lane; j < PAGE_GROUP; j += 32)
         w.state[tried][r][j] = o.state[j];
+    if (lane < SUMS)
+        w.sum[tried][r][lane] = walk_sum<K>(o, books, o.y, lane);
 }
 
 /* ---- last: the better path, the mean, the page ---- */
 
 /* The try of row r that fits better, and its scale. */
-static __device__ int better_path(const page_work &w, const float *book, int r, float *scale)
+static __device__ int better_path(const page_work &w, int r, float *scale)
 {
     double best = -1.0;
     int at = 0;
     for (int t = 0; t < TRIES; t++) {
-        double cc = 0.0, cy = 0.0, yy = 0.0;
-        for (int j = 0; j < PAGE_GROUP; j++) {
-            const double c = book[w.state[t][r][j]], y = w.y[r][j];
-            cc += c * c;
-            cy += c * y;
-            yy += y * y;
-        }
+        const double cc = w.sum[t][r][0], cy = w.sum[t][r][1], yy = w.sum[t][r][2];
         const double fit = yy > 0.0 ? cy * cy / (cc * yy) : 0.0;
         if (!(fit > best))
             continue;
@@ -244,7 +266,7 @@ static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(job p, const
 
     if (row < ROWS) {
         o.finite[row] = w.finite[row];
-        pick[row] = better_path(w, book, row, &scale[row]);
+        pick[row] = better_path(w, row, &scale[row]);
     }
     __syncthreads();
     double sum = 0.0;
