@@ -15,6 +15,7 @@
 enum { MAX_ARGS = 64, OUT_CAP = 1 << 20 };
 
 #define DENSE   "tests/golden/tiny/llama.gguf"
+#define DENSE_LAYERS 2
 #define EXPERTS "tests/golden/tiny/qwen3moe.gguf"
 #define QWEN3   "tests/golden/tiny/qwen3.gguf"
 #define HYBRID  "tests/golden/tiny/qwen35.gguf"
@@ -493,6 +494,37 @@ static void test_interrupt(void)
 
 /* ---- bench, eval, inspect, plan, quantize, verify ---- */
 
+/* Column `i` (launches 0, microseconds 1) of a profile's line; -1: no such line. */
+static double profile_cell(const char *text, const char *op, int i)
+{
+    char cell[64];
+    double v[2] = { -1, -1 };
+    snprintf(cell, sizeof cell, "\n| %-48s |", op);
+    const char *at = strstr(text, cell);
+    return at && sscanf(at + strlen(cell), "%lf | %lf", &v[0], &v[1]) == 2 ? v[i] : -1;
+}
+
+/* Each of the layers has one attention, and the lines come to the last one. */
+static void test_bench_profile(void)
+{
+    double sum[2] = { 0, 0 };
+
+    EXPECT_OK("bench", "-m", DENSE, "-p", "0", "-n", "4", "-r", "1", "--profile");
+    const char *table = strstr(out, "Profile of tg4: one pass of 4");
+    CHECK(table, "bench --profile: no table: %.400s", out);
+    for (const char *at = table ? strstr(table, "-: |\n") : NULL; at && (at = strchr(at, '\n')) && at[1] == '|'; at++) {
+        double v[2];
+        if (sscanf(at + 1, "| %*[^|] | %lf | %lf", &v[0], &v[1]) == 2 && strncmp(at + 1, "| all", 5) != 0) {
+            sum[0] += v[0];
+            sum[1] += v[1];
+        }
+    }
+    CHECK(profile_cell(out, "attn", 0) == DENSE_LAYERS, "attn: %.900s", out);
+    for (int i = 0; i < 2; i++)
+        CHECK_CLOSE(profile_cell(out, "all", i), sum[i], 2, "the sum of column %d", i);
+    EXPECT(2, "--profile prints tables: found -o json, wanted md", "bench", "-m", DENSE, "--profile", "-o", "json");
+}
+
 static void test_bench(void)
 {
     static const char fields[] =
@@ -525,6 +557,7 @@ static void test_bench(void)
           out, err);
     EXPECT_OK("bench", "-m", DENSE, "-p", "8", "-n", "0", "-r", "1", "-d", "64");
     CHECK(strstr(out, "pp8 @ d64") && strstr(out, " \xC2\xB1 "), "md: %s", out);
+    test_bench_profile();
     EXPECT(2, "md|json|jsonl", "bench", "-m", DENSE, "-o", "sql");
     EXPECT(2, "found no test", "bench", "-m", DENSE, "-p", "0", "-n", "0");
 }

@@ -56,6 +56,9 @@ typedef struct kvant_device_vt {
     /* Optional.  The device's own clock: us[i] = microseconds of run i of the list, as one recorded program, after a
      * pass over other memory that leaves the caches cold.  n = 0: of a copy of KVANT_TIME_COPY bytes on the device. */
     int (*time)(kvant_device *d, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
+    /* Optional (NULL: not there).  submit once, with the device's own clock behind every launch; returns when all has
+     * run.  us[i] = microseconds from the launch before to the end of that of op i; -1: the op before did op i too. */
+    int (*profile)(kvant_device *d, const kvant_op *ops, int n, double *us, kvant_diag *diag);
     /* Optional (NULL: rows).  Sets k.layout and v.layout (enum kvant_layout) of a layer that will run this attention:
      * the order of bytes that the device wants in full pages.  Read: the sides, h, h_kv, d_k, d_v, compute. */
     void (*kv_layout)(kvant_device *d, kvant_attn_args *a);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/place/profile.h"
 #include "kvant/qjl.h"
 
 /* ---- memory ---- */
@@ -362,6 +363,7 @@ void kvant_engine_free(kvant_engine *e)
     if (!e)
         return;
     engine_relay_release(e);
+    engine_profile_end(e);
     engine_free_weights(e);
     kv_destroy(&e->kv);
     for (int i = 0; i < e->split.n; i++)

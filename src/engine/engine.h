@@ -86,6 +86,15 @@ typedef struct engine_way {
     size_t scratch_bytes;                      /* of each place */
 } engine_way;
 
+/* Those who look on while a program runs. */
+typedef struct engine_profile engine_profile;
+typedef struct engine_watch {
+    /* NULL, or: called for every product, when what it reads is there and its result is not yet (make/collect.h) */
+    void (*tap)(void *user, const kvant_op *op);
+    void *tap_user;
+    engine_profile *profile;                   /* NULL, or: what ops take (profile.h) */
+} engine_watch;
+
 struct kvant_engine {
     kvant_model *m;
     kvant_engine_params p;                     /* resolved; strings point into `names` */
@@ -124,9 +133,7 @@ struct kvant_engine {
     int pass_rows;                             /* most logits rows of one pass */
     float *lora_scales;                        /* [max_seqs][adapters] of each sequence */
     _Atomic int cancel;
-    /* NULL, or: called for every product, when what it reads is there and its result is not yet (make/collect.h) */
-    void (*tap)(void *user, const kvant_op *op);
-    void *tap_user;
+    engine_watch watch;
 };
 
 /* ---- params.c: defaults, layer types, sizes ---- */

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "ops/operands.h"
 #include "engine/draft/pass.h"
+#include "engine/place/profile.h"
 
 /* ---- inputs of a pass ---- */
 
@@ -23,7 +24,7 @@ static kvant_seqs pass_seqs(const step_inputs *d, const pass *p)
  * which there is room.  Not while products are watched: they would see too few rows. */
 static int ends_early(const kvant_engine *e, const pass *p)
 {
-    return e->m->hp.n_kv_from > 0 && !p->hidden && !e->tap && p->n_out < p->n_tokens && p->n_out <= p->n_seqs;
+    return e->m->hp.n_kv_from > 0 && !p->hidden && !e->watch.tap && p->n_out < p->n_tokens && p->n_out <= p->n_seqs;
 }
 
 static kvant_seqs out_seqs(const step_inputs *d, const pass *p, const int32_t *table)
@@ -321,7 +322,7 @@ static int submit_tapped(kvant_engine *e, kvant_diag *diag)
             continue;
         KVANT_TRY(dev->vt->submit(dev, e->ops + from, i - from, 0, diag));
         KVANT_TRY(dev->vt->sync(dev, diag));
-        e->tap(e->tap_user, &e->ops[i]);
+        e->watch.tap(e->watch.tap_user, &e->ops[i]);
         from = i;
     }
     return dev->vt->submit(dev, e->ops + from, e->b.n_ops - from, 0, diag);
@@ -342,11 +343,14 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     for (int i = 0; i < e->b.n_ops; i++) /* in every build: an error ends a step, a wrong kernel call the process */
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
-    if (e->tap)
+    if (e->watch.tap)
         return submit_tapped(e, diag);
+    if (e->watch.profile)
+        e->watch.profile->passes++;
     KVANT_TRY(engine_submit(e, n, key, diag));
-    kvant_device *dev = e->place[0].dev; /* late seals: there is one place */
-    return e->b.n_ops > n ? dev->vt->submit(dev, e->ops + n, e->b.n_ops - n, 0, diag) : KVANT_OK;
+    if (e->b.n_ops == n)
+        return KVANT_OK;
+    return engine_submit_to(e, e->place[0].dev, e->ops + n, e->b.n_ops - n, 0, diag); /* late seals: one place */
 }
 
 /* ---- checks before anything runs ---- */

@@ -90,8 +90,8 @@ int collect_open(kvant_engine *e, collect **out, kvant_diag *diag)
         return kvant_fail(diag, KVANT_ENOMEM, "imatrix: out of memory");
     }
     c->e = e;
-    e->tap = on_op;
-    e->tap_user = c;
+    e->watch.tap = on_op;
+    e->watch.tap_user = c;
     *out = c;
     return KVANT_OK;
 }
@@ -100,7 +100,7 @@ void collect_close(collect *c)
 {
     if (!c)
         return;
-    c->e->tap = NULL;
+    c->e->watch.tap = NULL;
     for (int i = 0; i < c->e->m->n_specs; i++) {
         kvant_free(c->of[i].sum2);
         kvant_free(c->of[i].rows);

@@ -36,10 +36,16 @@ typedef struct bench_printer {
     FILE *f;
     const char *kind;
     int n;
+    int again;                         /* md: something stands behind the last row, so the head comes once more */
     int show_threads, show_batch, show_ubatch, show_types, show_tail; /* md columns that are worth it */
 } bench_printer;
 void bench_begin(bench_printer *p);
 int bench_print(bench_printer *p, const bench_result *r, kvant_diag *diag);
 void bench_end(bench_printer *p);
+/* "tg64 @ d8192": the test, as the md table names it. */
+void bench_test_name(const bench_result *r, char *buf, size_t cap);
+/* The lines of a profile by time, the longest first, each for one pass; `what` names the test. */
+struct engine_profile;
+void bench_profile_print(FILE *f, const struct engine_profile *p, const char *what);
 
 #endif

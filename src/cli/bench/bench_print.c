@@ -11,6 +11,7 @@
 #include "cli/common.h"
 #include "cli/table.h"
 #include "cli/term.h"
+#include "engine/place/profile.h"
 #include "kvant/kvant.h"
 
 bench_stats bench_stats_of(const bench_result *r)
@@ -175,7 +176,7 @@ static void add_drafts(const bench_result *r, char *buf, size_t cap)
         snprintf(buf + n, cap - n, ", %d drafts, %.2f accepted (stated)", r->spec.k, r->spec.accept);
 }
 
-static void test_name(const bench_result *r, char *buf, size_t cap)
+void bench_test_name(const bench_result *r, char *buf, size_t cap)
 {
     char depth[48] = "", many[16] = "";
 
@@ -231,12 +232,54 @@ static void print_md(bench_printer *p, const bench_result *r)
     }
     if (p->show_tail)
         md_add(&t, ">kv_tail@7", "%d", r->params->kv_tail);
-    test_name(r, text, sizeof text);
+    bench_test_name(r, text, sizeof text);
     md_add(&t, ">test@20", "%s", text);
     md_add(&t, ">t/s@20", "%.2f \xC2\xB1 %.2f", s.avg_ts, s.stddev_ts);
-    if (p->n == 0)
+    if (p->n == 0 || p->again)
         table_head(p->f, t.columns);
+    p->again = 0;
     table_row(p->f, t.columns, "%s", t.cells);
+}
+
+/* ---- the profile ---- */
+
+static const char profile_columns[] = "op@48|>launches@8|>us@9|>%@5|>GB/s of weights@15";
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = (*(const profile_line *const *)a)->us, y = (*(const profile_line *const *)b)->us;
+
+    return (x < y) - (x > y);
+}
+
+static void print_line(FILE *f, const profile_line *l, double passes, double all)
+{
+    char rate[32] = "";
+
+    if (l->bytes > 0 && l->us > 0)
+        snprintf(rate, sizeof rate, "%.0f", l->bytes / l->us / 1e3);
+    table_row(f, profile_columns, "%s|%.1f|%.1f|%.1f|%s", l->name, (double)l->launches / passes, l->us / passes,
+              all > 0 ? 100 * l->us / all : 0.0, rate);
+}
+
+void bench_profile_print(FILE *f, const engine_profile *p, const char *what)
+{
+    const profile_line *order[PROFILE_LINES];
+    profile_line sum = { .name = "all" };
+    const double passes = p->passes > 0 ? (double)p->passes : 1;
+
+    for (int i = 0; i < p->n_lines; i++) {
+        order[i] = &p->lines[i];
+        sum.us += p->lines[i].us;
+        sum.launches += p->lines[i].launches;
+    }
+    qsort(order, (size_t)p->n_lines, sizeof *order, by_time);
+    fprintf(f, "\nProfile of %s: one pass of %lld, each launch waited for\n\n", what, (long long)p->passes);
+    table_head(f, profile_columns);
+    for (int i = 0; i < p->n_lines; i++)
+        print_line(f, order[i], passes, sum.us);
+    print_line(f, &sum, passes, sum.us);
+    fputc('\n', f);
 }
 
 /* ---- the printer ---- */

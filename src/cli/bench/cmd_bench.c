@@ -11,8 +11,9 @@
 #include "cli/bench/bench_spec.h"
 #include "cli/common.h"
 #include "cli/term.h"
+#include "engine/place/profile.h"
 
-enum { MAX_LIST = 64, MAX_TESTS = 1024 };
+enum { MAX_LIST = 64, MAX_TESTS = 1024, PROFILE_TOKENS = 8 };
 
 typedef struct int_list {
     int64_t v[MAX_LIST];
@@ -34,6 +35,7 @@ typedef struct bench {
     kvant_item *items;
     int32_t *tokens; /* n_ctx random ones */
     bench_spec spec;
+    int profile;     /* the next test is measured op by op */
     bench_printer out[2];
     int64_t *samples;
 } bench;
@@ -112,6 +114,8 @@ static int measure(bench *b, const bench_test *t, int n_batch, int64_t *ns, kvan
 
     for (int s = 0; s < b->parallel; s++)
         KVANT_TRY(feed_prompt(b->e, b->seqs[s], b->tokens, t->n_depth, n_batch, KVANT_LOGITS_NONE, NULL, diag));
+    if (b->profile)
+        KVANT_TRY(engine_profile_begin(b->e, diag));
     int64_t t0 = clock_ns();
     for (int s = 0; s < b->parallel; s++)
         KVANT_TRY(feed_prompt(b->e, b->seqs[s], prompt, t->n_prompt, n_batch, KVANT_LOGITS_LAST, NULL, diag));
@@ -166,6 +170,28 @@ static void backend_name(const kvant_engine *e, char *buf, size_t cap)
         to += snprintf(to, (size_t)(end - to), "%s%.40s", i ? "+" : "", kvant_engine_device(e, i));
 }
 
+/* The test once more, op by op: a table behind its line. */
+static int profile_test(bench *b, const bench_test *t, const bench_result *r, kvant_diag *diag)
+{
+    const int few = t->n_gen < PROFILE_TOKENS ? t->n_gen : PROFILE_TOKENS;
+    const bench_test short_one = { t->n_prompt, few, t->n_depth };
+    int64_t ns, bytes;
+    char name[128];
+
+    if (!opt_flag(b->o, OPT_PROFILE))
+        return KVANT_OK;
+    b->profile = 1;
+    const int code = repeat(b, &short_one, r->n_batch, &ns, &bytes, diag);
+    b->profile = 0;
+    if (code == KVANT_OK) {
+        bench_test_name(r, name, sizeof name);
+        bench_profile_print(b->out[0].f, engine_profile_of(b->e), name);
+        b->out[0].again = 1;
+    }
+    engine_profile_end(b->e);
+    return code;
+}
+
 static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, int64_t *done, kvant_diag *diag)
 {
     char backend[160];
@@ -199,6 +225,7 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
     progress_end(pr);
     for (int i = 0; i < 2; i++)
         KVANT_TRY(bench_print(&b->out[i], &r, diag));
+    KVANT_TRY(profile_test(b, t, &r, diag));
     progress_start(pr, "bench", pr->total);
     return KVANT_OK;
 }
@@ -214,6 +241,9 @@ static int run_engine(bench *b, const kvant_engine_params *p, const int_list *ba
     if (code == KVANT_OK && b->spec.k > 0)
         code = kvant_engine_verifies(b->e, diag);
 
+    if (code == KVANT_OK && opt_flag(b->o, OPT_PROFILE))
+        code = engine_profile_begin(b->e, diag); /* says before the first test that a device has no clock */
+    engine_profile_end(b->e);
     if (code == KVANT_OK)
         keep_in_memory(b->o, b->m);
     for (int i = 0; code == KVANT_OK && i < batches->n; i++)
@@ -249,6 +279,8 @@ static int read_sweep(bench *b, sweep *s, kvant_diag *diag)
         p->kind = opt_str(b->o, i ? OPT_OUTPUT_ERR : OPT_OUTPUT);
         if (!i && opt_flag(b->o, OPT_BENCH_JSON))
             p->kind = "json";
+        if (!i && opt_flag(b->o, OPT_PROFILE) && strcmp(p->kind, "md") != 0)
+            return kvant_fail(diag, KVANT_EINVAL, "--profile prints tables: found -o %s, wanted md", p->kind);
         p->show_threads = 1;
         p->show_batch = opt_given(b->o, OPT_BATCH_LIST);
         p->show_ubatch = opt_given(b->o, OPT_UBATCH_LIST);

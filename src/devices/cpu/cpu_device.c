@@ -32,6 +32,7 @@ typedef struct cpu_run {
     cpu_device *d;
     const kvant_op *ops;
     int n;
+    double *us;                                         /* NULL, or what each op took: see profile of device.h */
 } cpu_run;
 
 enum { HUGE_BYTES = 2 << 20 };
@@ -245,7 +246,7 @@ static void run_list(void *arg, int part, int parts)
 
     for (int i = 0, end; i < r->n; i = end) {
         const kvant_cpu_kernel *k = d->kernels[r->ops[i].id];
-        int64_t t0 = trace_on() && part == 0 ? clock_ns() : 0;
+        int64_t t0 = (trace_on() || r->us) && part == 0 ? clock_ns() : 0;
         end = group_end(r->ops, i, r->n);
         for (int s = k->first_stage ? k->first_stage(r->ops[i].args) : 0; s < k->stages; s++) {
             int last = s == k->stages - 1;
@@ -254,22 +255,29 @@ static void run_list(void *arg, int part, int parts)
             if (!(last && end == r->n))
                 pool_barrier(d->workers, part);
         }
-        if (t0)
+        if (t0 && trace_on())
             trace_span(kvant_op_get(r->ops[i].id)->name, 0, t0, clock_ns());
+        for (int j = i; t0 && r->us && j < end; j++)
+            r->us[j] = j == i ? (double)(clock_ns() - t0) / 1e3 : -1.0;
     }
 }
 
-static int cpu_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag)
+static int cpu_profile(kvant_device *base, const kvant_op *ops, int n, double *us, kvant_diag *diag)
 {
     cpu_device *d = (cpu_device *)base;
-    cpu_run run = { d, ops, n };
+    cpu_run run = { d, ops, n, us };
 
-    (void)key;                                          /* nothing is recorded: a list is already cheap to walk */
     if (n <= 0)
         return KVANT_OK;
     KVANT_TRY(prepare(d, ops, n, diag));
     pool_run(d->workers, run_list, &run);
     return KVANT_OK;
+}
+
+static int cpu_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag)
+{
+    (void)key;                                          /* nothing is recorded: a list is already cheap to walk */
+    return cpu_profile(base, ops, n, NULL, diag);
 }
 
 static int cpu_sync(kvant_device *d, kvant_diag *diag)
@@ -297,6 +305,7 @@ const kvant_device_vt kvant_device_cpu = {
     .weight_free = cpu_weight_free,
     .supports = cpu_supports,
     .submit = cpu_submit,
+    .profile = cpu_profile,
     .sync = cpu_sync,
     .adopt = cpu_adopt,
     .verifies = 1,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/place/profile.h"
 
 /* Rows of one sequence, or of none: between two of them lie rows that did not count, which the ops of decode rows pass
  * over as a prompt's. */
@@ -90,7 +91,7 @@ static int run(kvant_engine *e, int place, int n_seqs, int n_rows, kvant_diag *d
         return kvant_fail(diag, KVANT_EINTERNAL, "fold: more than %d ops", e->max_ops);
     for (int i = 0; i < b->n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
-    return b->n_ops ? at->dev->vt->submit(at->dev, e->ops, b->n_ops, 0, diag) : KVANT_OK;
+    return b->n_ops ? engine_submit_to(e, at->dev, e->ops, b->n_ops, 0, diag) : KVANT_OK;
 }
 
 int engine_fold(kvant_engine *e, int seq, kvant_diag *diag)

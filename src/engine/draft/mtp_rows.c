@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "engine/draft/pass.h"
+#include "engine/place/profile.h"
 
 int engine_mtp_create(kvant_engine *e, kvant_diag *diag)
 {
@@ -151,7 +152,7 @@ static int run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
     for (int i = 0; i < e->b.n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
-    return dev->vt->submit(dev, e->ops, e->b.n_ops, 0, diag);
+    return engine_submit_to(e, dev, e->ops, e->b.n_ops, 0, diag);
 }
 
 /* The share of the likeliest of n logits, the largest first, among the first ten. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/place/profile.h"
 
 /* ---- crossings of a program ---- */
 
@@ -147,15 +148,15 @@ int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag)
     kvant_device *dev = e->place[e->split.of[0]].dev;
     int first = 0;
 
-    if (relay >= 0 && e->n_cross > 0)
+    if (relay >= 0 && e->n_cross > 0 && !e->watch.profile)
         return engine_relay(e, relay, n, key, diag);
     for (int i = 0; i < e->n_cross; i++) {
         const engine_crossing *c = &e->cross[i];
         if (c->op > first)
-            KVANT_TRY(dev->vt->submit(dev, e->ops + first, c->op - first, key, diag));
+            KVANT_TRY(engine_submit_to(e, dev, e->ops + first, c->op - first, key, diag));
         KVANT_TRY(cross_over(e, c, diag));
         dev = e->place[c->next].dev;
         first = c->op;
     }
-    return n > first ? dev->vt->submit(dev, e->ops + first, n - first, key, diag) : KVANT_OK;
+    return n > first ? engine_submit_to(e, dev, e->ops + first, n - first, key, diag) : KVANT_OK;
 }

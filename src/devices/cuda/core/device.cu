@@ -264,7 +264,7 @@ static int cuda_copy_out(kvant_device *base, void *dst, const void *src, size_t 
 const kvant_device_vt cuda_vt = {
     "cuda",        cuda_open,    cuda_close,    cuda_describe,    cuda_alloc,
     cuda_free,     cuda_copy_in, cuda_copy_out, cuda_weight_load, cuda_weight_free,
-    cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,
+    cuda_supports, cuda_submit,  cuda_sync,     cuda_weight_make, cuda_time,  cuda_profile,
     cuda_kv_layout, cuda_page_read, cuda_page_write, cuda_param_load,
     cuda_replayed,
     0, /* on_caller */

@@ -86,20 +86,29 @@ bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats)
     return operands_unread(ops, n, at, (size_t)floats * sizeof *at);
 }
 
+int cuda_launch_next(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+{
+    const op_line *line = find_op(ops[0].id);
+    int took = line->op->fuse ? line->op->fuse(d, ops, n, diag) : 0;
+    if (took < 0)
+        return took;
+    if (took == 0) {
+        CUDA_TRY(line->op->run(d, ops[0].args, diag));
+        took = 1;
+    }
+    cudaError_t e = cudaGetLastError();
+    if (e != cudaSuccess)
+        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", line->name, cudaGetErrorString(e));
+    return took;
+}
+
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0, took; i < n; i += took) {
-        const op_line *line = find_op(ops[i].id);
-        took = line->op->fuse ? line->op->fuse(d, ops + i, n - i, diag) : 0;
+    for (int i = 0; i < n;) {
+        const int took = cuda_launch_next(d, ops + i, n - i, diag);
         if (took < 0)
             return took;
-        if (took == 0) {
-            CUDA_TRY(line->op->run(d, ops[i].args, diag));
-            took = 1;
-        }
-        cudaError_t e = cudaGetLastError();
-        if (e != cudaSuccess)
-            return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", line->name, cudaGetErrorString(e));
+        i += took;
     }
     return KVANT_OK;
 }

@@ -1,4 +1,5 @@
-/* stopwatch.cu: the device's own clock, for `bench-kernels`: a list as one recorded program, caches cold. */
+/* stopwatch.cu: the device's own clock.  `bench-kernels`: a list as one recorded program, caches cold.  `bench
+ * --profile`: a list as one recorded program that has an event behind every launch. */
 #include "devices/cuda/core/device.cuh"
 
 enum { FLUSH = 256 << 20 }; /* bytes: several times the largest L2 */
@@ -77,5 +78,107 @@ int cuda_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *
     for (int i = 0; rc == KVANT_OK && i < reps; i++)
         rc = time_once(d, &w, &us[i], diag);
     stopwatch_close(d, &w);
+    return rc;
+}
+
+/* ---- microseconds by op ---- */
+
+/* Events around a list's launches: [0] before the first. */
+typedef struct marks {
+    cudaEvent_t *at;
+    int n;
+} marks;
+
+static int marks_open(marks *m, int n, kvant_diag *diag)
+{
+    m->at = (cudaEvent_t *)calloc((size_t)n, sizeof *m->at);
+    if (!m->at)
+        return cuda_fail(diag, KVANT_ENOMEM, "device cuda: no memory for %d events", n);
+    for (; m->n < n; m->n++)
+        CUDA_TRY(cuda_check(diag, cudaEventCreate(&m->at[m->n]), "making an event"));
+    return KVANT_OK;
+}
+
+static void marks_close(marks *m)
+{
+    for (int i = 0; i < m->n; i++)
+        cudaEventDestroy(m->at[i]);
+    free(m->at);
+}
+
+/* A record that belongs to the recorded program: each run of it sets the event anew. */
+static int mark(cuda_device *d, cudaEvent_t event, kvant_diag *diag)
+{
+    return cuda_check(diag, cudaEventRecordWithFlags(event, d->stream, cudaEventRecordExternal), "timing");
+}
+
+/* us: 0 where a launch begins, -1 for the other ops that it does. */
+static int launch_marked(cuda_device *d, const kvant_op *ops, int n, const marks *m, double *us, kvant_diag *diag)
+{
+    int done = 0;
+    CUDA_TRY(mark(d, m->at[done++], diag));
+    for (int i = 0; i < n;) {
+        const int took = cuda_launch_next(d, ops + i, n - i, diag);
+        if (took < 0)
+            return took;
+        for (int j = 0; j < took; j++)
+            us[i + j] = j ? -1.0 : 0.0;
+        i += took;
+        CUDA_TRY(mark(d, m->at[done++], diag));
+    }
+    return KVANT_OK;
+}
+
+static int record_marked(cuda_device *d, const kvant_op *ops, int n, const marks *m, double *us, cudaGraphExec_t *exec,
+                         kvant_diag *diag)
+{
+    cudaGraph_t graph = NULL;
+    CUDA_TRY(cuda_check(diag, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "recording"));
+    int rc = launch_marked(d, ops, n, m, us, diag);
+    const cudaError_t e = cudaStreamEndCapture(d->stream, &graph);
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, e, "recording");
+    if (rc == KVANT_OK)
+        rc = cuda_check(diag, cudaGraphInstantiate(exec, graph, 0), "preparing a recorded step");
+    if (graph)
+        cudaGraphDestroy(graph);
+    cudaGetLastError();
+    return rc;
+}
+
+static int run_marked(cuda_device *d, cudaGraphExec_t exec, const marks *m, int n, double *us, kvant_diag *diag)
+{
+    float ms = 0.0f;
+    CUDA_TRY(cuda_check(diag, cudaGraphLaunch(exec, d->stream), "running a recorded step"));
+    CUDA_TRY(cuda_check(diag, cudaStreamSynchronize(d->stream), "waiting for the GPU"));
+    for (int i = 0, k = 0; i < n; i++) {
+        if (us[i] < 0.0)
+            continue;
+        CUDA_TRY(cuda_check(diag, cudaEventElapsedTime(&ms, m->at[k], m->at[k + 1]), "timing"));
+        us[i] = 1e3 * (double)ms;
+        k++;
+    }
+    return KVANT_OK;
+}
+
+/* Kernels are loaded when the device opens (kernels.cu), so that the first run of a list may be a recording. */
+int cuda_profile(kvant_device *base, const kvant_op *ops, int n, double *us, kvant_diag *diag)
+{
+    cuda_device *d = (cuda_device *)base;
+    cudaGraphExec_t exec = NULL;
+    marks m = { NULL, 0 };
+    if (n <= 0)
+        return KVANT_OK;
+    CUDA_TRY(cuda_use(d, diag));
+    cuda_upload_close(d);
+    CUDA_TRY(cuda_reserve_scratch(d, ops, n, diag));
+    int rc = marks_open(&m, n + 1, diag);
+    if (rc == KVANT_OK)
+        rc = record_marked(d, ops, n, &m, us, &exec, diag);
+    if (rc == KVANT_OK)
+        rc = run_marked(d, exec, &m, n, us, diag);
+    if (exec)
+        cudaGraphExecDestroy(exec);
+    marks_close(&m);
     return rc;
 }

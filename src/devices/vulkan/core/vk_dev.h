@@ -276,8 +276,11 @@ void vk_weight_free(kvant_device *base, kvant_weight *w);
 
 /* Grows the scratch block to what the list wants; records its ops. */
 int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+/* Records what the list (n >= 1) begins with; returns how many of its ops that is, or an error. */
+int vk_record_next(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag);
 int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag);
 int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
+int vk_profile(kvant_device *base, const kvant_op *ops, int n, double *us, kvant_diag *diag);
 
 int vk_books_make(vk_device *d, kvant_diag *diag);
 int vk_caps_read(vk_device *d, const char *mask, kvant_diag *diag);

@@ -315,12 +315,21 @@ int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *dia
     return KVANT_OK;
 }
 
-int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
+int vk_record_next(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
 {
     kvant_op op;
+    const int took = device_next_op(&d->base, ops, n, &op);
+    const int rc = find_op(op.id)->run(d, l, op.args, diag);       /* vk_reserve_scratch has found every one */
+    return rc < 0 ? rc : took;
+}
+
+int vk_record_ops(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
+{
     for (int i = 0; i < n;) {
-        i += device_next_op(&d->base, ops + i, n - i, &op);
-        KVANT_TRY(find_op(op.id)->run(d, l, op.args, diag));   /* vk_reserve_scratch has found every one */
+        const int took = vk_record_next(d, l, ops + i, n - i, diag);
+        if (took < 0)
+            return took;
+        i += took;
     }
     return KVANT_OK;
 }
@@ -429,6 +438,7 @@ const kvant_device_vt kvant_device_vulkan = {
     .sync = vulkan_sync,
     .weight_make = vk_weight_make,
     .time = vk_time,
+    .profile = vk_profile,
     .pass_experts = 2048, /* 2.2 times as fast as passes of 512 (35B-A3B on an H200) */
     .memory = vulkan_memory,
     .is_software = vulkan_is_software,

@@ -4,6 +4,7 @@
 #include "devices/vulkan/core/vk_dev.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 
 enum { COPY_GROUPS = 4096 };
 static const uint64_t COLD = 256u << 20; /* larger than the last cache of any GPU known here */
@@ -15,16 +16,22 @@ typedef struct vk_stopwatch {
     double ns;   /* of one tick */
 } vk_stopwatch;
 
-static int stopwatch_open(vk_device *d, int copies, vk_stopwatch *w, kvant_diag *diag)
+static int stamps_open(vk_device *d, uint32_t count, vk_stopwatch *w, kvant_diag *diag)
 {
     const VkQueryPoolCreateInfo info = { .sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                          .queryType = VK_QUERY_TYPE_TIMESTAMP,
-                                         .queryCount = 2 };
+                                         .queryCount = count };
     if (d->caps.tick_ns <= 0.0f)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %.60s has no timestamps on this queue",
                           d->caps.name);
     w->ns = (double)d->caps.tick_ns;
     VK_TRY_R(d, d->api.CreateQueryPool(d->dev, &info, NULL, &w->pool), "making timestamps", diag);
+    return KVANT_OK;
+}
+
+static int stopwatch_open(vk_device *d, int copies, vk_stopwatch *w, kvant_diag *diag)
+{
+    KVANT_TRY(stamps_open(d, 2, w, diag));
     KVANT_TRY(vk_alloc(&d->base, copies ? KVANT_TIME_COPY : COLD, &w->a, diag));
     return copies ? vk_alloc(&d->base, KVANT_TIME_COPY, &w->b, diag) : KVANT_OK;
 }
@@ -113,5 +120,79 @@ int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us
         d->api.DestroyQueryPool(d->dev, w.pool, NULL);
     vk_free(base, w.a);
     vk_free(base, w.b);
+    return rc;
+}
+
+/* ---- microseconds by op ---- */
+
+/* Behind everything that the list has so far. */
+static void stamp(vk_device *d, vk_list *l, const vk_stopwatch *w, uint32_t i)
+{
+    const vk_range all = { 0, UINT64_MAX, VK_WRITE };
+    vk_list_copies(d, l, &all, 1);
+    d->api.CmdWriteTimestamp(l->cmd, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, w->pool, i);
+}
+
+/* us: 0 where a launch begins, -1 for the other ops that it does. */
+static int record_stamped(vk_device *d, vk_list *l, const kvant_op *ops, int n, const vk_stopwatch *w, double *us,
+                          uint32_t *stamps, kvant_diag *diag)
+{
+    d->api.CmdResetQueryPool(l->cmd, w->pool, 0, (uint32_t)n + 1);
+    stamp(d, l, w, (*stamps)++);
+    for (int i = 0; i < n;) {
+        const int took = vk_record_next(d, l, ops + i, n - i, diag);
+        if (took < 0)
+            return took;
+        for (int j = 0; j < took; j++)
+            us[i + j] = j ? -1.0 : 0.0;
+        i += took;
+        stamp(d, l, w, (*stamps)++);
+    }
+    return KVANT_OK;
+}
+
+static int read_stamps(vk_device *d, int n, const vk_stopwatch *w, double *us, uint64_t *t, uint32_t stamps,
+                       kvant_diag *diag)
+{
+    VK_TRY_R(d,
+             d->api.GetQueryPoolResults(d->dev, w->pool, 0, stamps, stamps * sizeof *t, t, sizeof *t,
+                                        VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+             "reading timestamps", diag);
+    for (int i = 0, k = 0; i < n; i++)
+        if (us[i] >= 0.0) {
+            us[i] = (double)(t[k + 1] - t[k]) * w->ns / 1000.0;
+            k++;
+        }
+    return KVANT_OK;
+}
+
+static int run_stamped(vk_device *d, const kvant_op *ops, int n, const vk_stopwatch *w, double *us, uint64_t *t,
+                       kvant_diag *diag)
+{
+    uint32_t stamps = 0;
+    vk_list *l;
+
+    KVANT_TRY(vk_list_open(d, &l, diag));
+    KVANT_TRY(record_stamped(d, l, ops, n, w, us, &stamps, diag));
+    KVANT_TRY(vk_flush(d, diag));
+    KVANT_TRY(vk_wait(d, diag));
+    return read_stamps(d, n, w, us, t, stamps, diag);
+}
+
+int vk_profile(kvant_device *base, const kvant_op *ops, int n, double *us, kvant_diag *diag)
+{
+    vk_device *d = (vk_device *)base;
+    vk_stopwatch w = { 0 };
+    if (n <= 0)
+        return KVANT_OK;
+    KVANT_TRY(vk_reserve_scratch(d, ops, n, diag));
+    uint64_t *t = kvant_calloc((size_t)n + 1, sizeof *t);
+    int rc = t ? stamps_open(d, (uint32_t)n + 1, &w, diag)
+               : kvant_fail(diag, KVANT_ENOMEM, "device vulkan: no memory for %d timestamps", n + 1);
+    if (rc == KVANT_OK)
+        rc = run_stamped(d, ops, n, &w, us, t, diag);
+    if (w.pool)
+        d->api.DestroyQueryPool(d->dev, w.pool, NULL);
+    kvant_free(t);
     return rc;
 }
