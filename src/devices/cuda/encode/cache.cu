@@ -149,8 +149,8 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     memset(&p, 0, sizeof p);
     CUDA_TRY(seal_job(d, a, &p.j[0], &to, diag));
     if (a->n > 0 && p.j[0].side.fmt >= FMT_COUNT)
-        return cuda_pages_seal(d, p.j[0]) ? KVANT_OK
-                                          : cuda_fail(diag, KVANT_EDEVICE, "device cuda: page_seal: no book");
+        return cuda_pages_seal(d, p, 1) ? KVANT_OK
+                                        : cuda_fail(diag, KVANT_EDEVICE, "device cuda: page_seal: no book");
     if (a->n > 0)
         seal_pages(d, p, &to, 1);
     return KVANT_OK;
@@ -181,12 +181,15 @@ static int seal_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
         return 0;
     const kvant_page_seal_args *k = (const kvant_page_seal_args *)ops[0].args;
     const kvant_page_seal_args *v = (const kvant_page_seal_args *)ops[1].args;
-    if ((k->side.fmt->flags | v->side.fmt->flags) & KVANT_FORMAT_PAGE)
+    const bool paged = (k->side.fmt->flags | v->side.fmt->flags) & KVANT_FORMAT_PAGE;
+    if (paged && k->side.fmt != v->side.fmt)
         return 0;
     if (!k->side.layout != !v->side.layout || k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n ||
         k->h != v->h || k->d != v->d || seal_job(d, k, &p.j[0], &to[0], NULL) < 0 ||
         seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
         return 0;
+    if (paged)
+        return cuda_pages_seal(d, p, 2) ? 2 : 0;
     if (k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder)
         seal_pages(d, p, to, 2);
     else

@@ -178,7 +178,7 @@ void cuda_sketch_encode(cuda_device *d, const jobs &p, int sides);
 void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_trellis_best_encode(cuda_device *d, const jobs &p, const struct pack_side *to, int sides);
 /* Pages of the formats of page scope; what they need of the scratch block. */
-bool cuda_pages_seal(cuda_device *d, const job &p);
+bool cuda_pages_seal(cuda_device *d, const jobs &p, int sides);
 size_t cuda_pages_scratch(const job &p);
 void cuda_tail_write(cuda_device *d, const jobs &p, int sides);
 

@@ -45,14 +45,15 @@ static __device__ int quantize_mean(page_room &o, float m, float *step)
 
 /* ---- first: rotated rows less their mean ---- */
 
-static __global__ void __launch_bounds__(THREADS) pages_mean_kernel(job p, page_work *work, unsigned first)
+static __global__ void __launch_bounds__(THREADS) pages_mean_kernel(jobs js, page_work *work, unsigned first)
 {
+    const job &p = js.j[blockIdx.y];
     __shared__ float y[ROWS][PAGE_GROUP + 1];
     __shared__ page_room o;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = threadIdx.x;
     const unsigned u = first + blockIdx.x, head = u / p.groups;
     const int g = (int)(u % p.groups), h = (int)(head % p.h), page = p.src[head / p.h];
-    page_work &w = work[blockIdx.x];
+    page_work &w = work[blockIdx.y * gridDim.x + blockIdx.x];
 
     for (int r = warp; r < ROWS; r += WARPS) {
         const uint16_t *from = side_tail_row(p.side, page, p.h, h, r) + g * PAGE_GROUP;
@@ -113,15 +114,20 @@ static __device__ __forceinline__ void walk_step(walk_room<K> &o, int t, float y
     unsigned back = 0;
 #pragma unroll
     for (int r = 0; r < room::EACH; r++) {
-        float best = cost[r << K];
-        unsigned at = 0;
+        float *best = cost + (r << K);
+        unsigned at[room::FROM];
 #pragma unroll
-        for (int p = 1; p < room::FROM; p++) {
-            at = cost[r << K | p] < best ? p : at;
-            best = fminf(cost[r << K | p], best);
-        }
-        o.best[t & 1][page_walk_at(32 * r + lane)] = best;
-        back |= at << (K * r);
+        for (int p = 0; p < room::FROM; p++)
+            at[p] = p;
+#pragma unroll
+        for (int half = 1; half < room::FROM; half *= 2) /* of equals the first */
+#pragma unroll
+            for (int p = 0; p < room::FROM; p += 2 * half) {
+                at[p] = best[p + half] < best[p] ? at[p + half] : at[p];
+                best[p] = fminf(best[p + half], best[p]);
+            }
+        o.best[t & 1][page_walk_at(32 * r + lane)] = best[0];
+        back |= at[0] << (K * r);
     }
     o.back[t][lane] = (uint8_t)back;
     __syncwarp();
@@ -252,13 +258,14 @@ template <int K> static __device__ __forceinline__ void put_symbols(const uint16
 }
 
 template <int K>
-static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(job p, const page_work *work, unsigned first,
+static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(jobs js, const page_work *work, unsigned first,
                                                                     const float *book)
 {
+    const job &p = js.j[blockIdx.y];
     __shared__ float scale[ROWS];
     __shared__ int pick[ROWS];
     __shared__ page_room o;
-    const page_work &w = work[blockIdx.x];
+    const page_work &w = work[blockIdx.y * gridDim.x + blockIdx.x];
     const unsigned u = first + blockIdx.x, head = u / p.groups;
     const int row = threadIdx.x, column = threadIdx.x;
     uint8_t *to = side_row(p.side, p.dst[head / p.h], (int)(head % p.h), 0) +
@@ -292,38 +299,39 @@ static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(job p, const
 
 /* ---- the host's side ---- */
 
-static unsigned units_at_once(unsigned units)
+/* Units of `sides` sides with `units` each that there is scratch for. */
+static unsigned units_at_once(unsigned units, unsigned sides)
 {
-    return units < UNITS_AT_ONCE ? units : (unsigned)UNITS_AT_ONCE;
+    return units < UNITS_AT_ONCE / sides ? units : UNITS_AT_ONCE / sides;
 }
 
 size_t cuda_pages_scratch(const job &p)
 {
-    return units_at_once(p.units / ROWS) * sizeof(page_work);
+    return (size_t)2 * units_at_once(p.units / ROWS, 2) * sizeof(page_work);
 }
 
-template <int K> static void seal(cuda_device *d, const job &p, const float *book)
+template <int K> static void seal(cuda_device *d, const jobs &p, unsigned sides, const float *book)
 {
     page_work *work = (page_work *)d->scratch;
-    const unsigned units = p.units / ROWS, per = units_at_once(units);
+    const unsigned units = p.j[0].units / ROWS, per = units_at_once(units, sides);
     for (unsigned at = 0; at < units; at += per) {
         const unsigned n = units - at < per ? units - at : per;
-        pages_mean_kernel<<<n, THREADS, 0, d->stream>>>(p, work, at);
-        pages_walk_kernel<K><<<n * (ROWS * TRIES / WARPS), THREADS, 0, d->stream>>>(work, book);
-        pages_pack_kernel<K><<<n, THREADS, 0, d->stream>>>(p, work, at, book);
+        pages_mean_kernel<<<dim3(n, sides), THREADS, 0, d->stream>>>(p, work, at);
+        pages_walk_kernel<K><<<sides * n * (ROWS * TRIES / WARPS), THREADS, 0, d->stream>>>(work, book);
+        pages_pack_kernel<K><<<dim3(n, sides), THREADS, 0, d->stream>>>(p, work, at, book);
     }
 }
 
-bool cuda_pages_seal(cuda_device *d, const job &p)
+bool cuda_pages_seal(cuda_device *d, const jobs &p, int sides)
 {
     void *books = NULL;
     if (cudaGetSymbolAddress(&books, page_books) != cudaSuccess)
         return false;
-    const float *book = (const float *)books + (size_t)(p.side.fmt - FMT_COUNT) * PAGE_STATES;
-    switch (page_bits(p.side)) {
-    case 2: seal<2>(d, p, book); return true;
-    case 3: seal<3>(d, p, book); return true;
-    case 4: seal<4>(d, p, book); return true;
+    const float *book = (const float *)books + (size_t)(p.j[0].side.fmt - FMT_COUNT) * PAGE_STATES;
+    switch (page_bits(p.j[0].side)) {
+    case 2: seal<2>(d, p, (unsigned)sides, book); return true;
+    case 3: seal<3>(d, p, (unsigned)sides, book); return true;
+    case 4: seal<4>(d, p, (unsigned)sides, book); return true;
     default: return false;
     }
 }
