@@ -298,7 +298,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     const uint32_t base = shared_at(smem);
     uint16_t *raw = (uint16_t *)(smem + BARS), *turned = raw + DECODE_HEADS * D; /* where others have their plan */
     const warp_room r = room_of<D>(p, smem, base, warp, lane);
-    room_begin(p, smem, r, lane);
+    room_begin<ARCH_90, is_page(KIND_K)>(p, smem, r, lane);
     const int unit = (int)blockIdx.x / p.whole, in = unit % units_per_row(p);
     /* the batch is there since before the list's first op */
     const row_span row = span_of<D>(p, unit / units_per_row(p));
@@ -320,7 +320,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     if (sketches)
         desk_begin(p, desk, live);
     if (!help)
-        room_tables(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
+        room_tables<ARCH_90, is_page(KIND_K)>(p, smem, base, KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     turn<D / 32> t = {};
     if (p.ahead.pos && row.steps > 0 && (warp < live || mine.exact))
         t = turn_at<D / 32>(p.ahead, row.token, lane);

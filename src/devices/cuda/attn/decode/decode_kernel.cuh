@@ -7,6 +7,7 @@
 template <int D, int KIND_K, int KIND_V, int MAKE>
 static __device__ __forceinline__ void decode_all(const decode_job &p)
 {
+    constexpr bool PAGES = is_page(KIND_K) || is_page(KIND_V);
     extern __shared__ __align__(1024) uint8_t smem[];
     const int lane = threadIdx.x % 32;
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0); /* so the compiler knows that a warp has one */
@@ -16,7 +17,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
     const warp_room r = room_of<D, MAKE>(p, smem, base, warp, lane);
     uint32_t phase = 0;
 
-    room_begin<MAKE>(p, smem, r, lane);
+    room_begin<MAKE, PAGES>(p, smem, r, lane);
     plan_rows<D, MAKE>(p, spans, (int *)(smem + SUMS));
     pdl_go();
     __syncthreads();
@@ -39,7 +40,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
         step_ask<D, KIND_K, KIND_V, MAKE>(p, r, feed_from<D, MAKE>(f, p.k, f.k_at), feed_from<D, MAKE>(f, p.v, f.v_at),
                                           f.in % shape<D, MAKE>::PER_PAGE, f.at < hi);
     /* while they are under way */
-    room_tables<MAKE>(p, smem, base, MAKE == ARCH_90 && KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
+    room_tables<MAKE, PAGES>(p, smem, base, MAKE == ARCH_90 && KIND_K == KIND_TRELLIS && KIND_V == KIND_TRELLIS);
     __syncthreads();
     pdl_wait(); /* the queries; everything else was there when the kernel that makes them began */
     if (blockIdx.x == 0)

@@ -170,11 +170,15 @@ static __device__ __forceinline__ void page_mean_sums(float (*o)[4], const uint8
 #pragma unroll
     for (int k = 1; k < TILES; k++)
         sum = __hadd2(sum, __hadd2(*(const __half2 *)&p[k][0], *(const __half2 *)&p[k][1]));
-    const uint32_t w = times2(*(const uint32_t *)&sum, page_step(rest, lane));
+    const float step = low_half(page_step(rest, lane));
 #pragma unroll
     for (int mt = 0; mt < 8; mt++) {
         const uint32_t two = byte_pair<false>(word[mt / 2], mt % 2);
-        mma1688(o[mt], permute(two, two, 0x1010), permute(two, two, 0x3232), w);
+        float part[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        mma1688(part, permute(two, two, 0x1010), permute(two, two, 0x3232), *(const uint32_t *)&sum);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            o[mt][i] = fmaf(part[i], step, o[mt][i]);
     }
 }
 

@@ -204,8 +204,8 @@ static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t
     return r;
 }
 
-/* All threads, before a barrier: barriers of the block's warps, what byte permutes read. */
-template <int MAKE = ARCH_90>
+/* All threads, before a barrier: barriers of the block's warps, what byte permutes read.  PAGES: of page scope. */
+template <int MAKE, bool PAGES>
 static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *smem, const warp_room &r, int lane)
 {
     if constexpr (MAKE == ARCH_90) {
@@ -215,16 +215,16 @@ static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *
     }
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         warm_trellis();
-    if (is_page(p.k.kind))
+    if (PAGES && is_page(p.k.kind))
         warm_page(p.k.kind);
-    if (is_page(p.v.kind))
+    if (PAGES && is_page(p.v.kind))
         warm_page(p.v.kind);
     if (threadIdx.x < 8)
         ((uint32_t *)(smem + MIRRORS))[threadIdx.x] = (threadIdx.x < 4 ? p.k : p.v).mirror[threadIdx.x % 4];
 }
 
 /* All threads, before a barrier: the tables; two: both sides are trellises. */
-template <int MAKE = ARCH_90>
+template <int MAKE, bool PAGES>
 static __device__ __forceinline__ void room_tables(const decode_job &p, uint8_t *smem, uint32_t base, bool two)
 {
     uint8_t *at = smem + (MAKE == ARCH_90 ? tables_at(base) - base : room_bytes());
@@ -232,6 +232,8 @@ static __device__ __forceinline__ void room_tables(const decode_job &p, uint8_t 
         fill_books(at, p);
     if (p.k.kind == KIND_TRELLIS || p.v.kind == KIND_TRELLIS)
         fill_trellis(at + TABLE * book_tables(p), two);
+    if (!PAGES)
+        return;
     at += TABLE * page_table(p);
     if (is_page(p.k.kind))
         fill_page(at, p.k.kind);
