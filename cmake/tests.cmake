@@ -25,8 +25,12 @@ foreach(script ${KVANT_TEST_SCRIPTS})
     endif()
 endforeach()
 
-# Tests of sessions again on several devices, all of them the CPU: layers over two, routed experts on a third
-# (tests/support/serve_rig.c).
+# Tests of sessions again on several devices, all of them the CPU: layers over two, routed experts on a third; and every
+# layer in parts over two (tests/support/serve_rig.c).
+function(kvant_tensor_test name program)
+    add_test(NAME ${name} COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} ${CMAKE_BINARY_DIR}/bin/${program} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "KVANT_TEST_TENSOR=cpu:1,cpu:2")
+endfunction()
 function(kvant_placed_test name program)
     add_test(NAME ${name} COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} ${CMAKE_BINARY_DIR}/bin/${program} ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "KVANT_TEST_DEVICES=cpu:1,cpu:2")
@@ -35,6 +39,10 @@ kvant_placed_test(check_neighbours_placed check_neighbours)
 kvant_placed_test(check_session_placed check_session)
 kvant_placed_test(check_store_placed check_store)
 kvant_placed_test(check_spec_placed check_spec tests/golden/tiny/qwen3moe.gguf)
+kvant_tensor_test(check_neighbours_tensor check_neighbours)
+kvant_tensor_test(check_session_tensor check_session)
+kvant_tensor_test(check_store_tensor check_store)
+kvant_tensor_test(check_spec_tensor check_spec tests/golden/tiny/qwen35moe.gguf)
 
 # Labels: tests/<label>_tests.txt has one name per line, then the reason; `#` begins a comment.
 function(kvant_label label)

@@ -141,30 +141,38 @@ static void check_no_leak(serve_rig *r, const char *what)
 static const char *const tiny[] = { "tests/golden/tiny/llama.gguf", "tests/golden/tiny/qwen35.gguf",
                                     "tests/golden/tiny/qwen35moe.gguf", "tests/golden/tiny/qwen3moe.gguf" };
 
+/* The pages, tail pages and slots of a part of layer l. */
+static void poison_part(kv_cache *kv, int part, int l)
+{
+    const int at = kv_at(&kv->cfg, part, l), heads = kv_heads(&kv->cfg, part, l);
+
+    for (int p = 0; p < kv->pages.n && kv_has_attn(&kv->cfg, l); p++)
+        if (kv->pages.refs[p] == 0) {
+            memset(kv->k[at].pages + (size_t)p * kv->k[at].page_bytes, 0xFF, kv->k[at].page_bytes);
+            memset(kv->v[at].pages + (size_t)p * kv->v[at].page_bytes, 0xFF, kv->v[at].page_bytes);
+        }
+    for (int t = 0; t < kv->tails.n && kv_has_attn(&kv->cfg, l); t++) {
+        const size_t k = kv_tail_bytes(heads, kv->cfg.types[l].d_k) / 2;
+        const size_t v = kv_tail_bytes(heads, kv->cfg.types[l].d_v) / 2;
+        if (kv->tails.refs[t] == 0 && kv->k[at].tail)
+            memset(kv->k[at].tail + (size_t)t * k, 0xFF, k * 2);
+        if (kv->tails.refs[t] == 0 && kv->v[at].tail)
+            memset(kv->v[at].tail + (size_t)t * v, 0xFF, v * 2);
+    }
+    for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && kv_has_state(&kv->cfg, l); i++)
+        if (i < kv->cfg.max_seqs ? !kv->seqs[i].used : kv->snaps.refs[i - kv->cfg.max_seqs] == 0) {
+            memset((char *)kv->state[at] + (size_t)i * kv_state_bytes(&kv->cfg), 0xFF, kv_state_bytes(&kv->cfg));
+            memset(kv->conv[at] + i * kv->cfg.conv_floats, 0xFF, (size_t)kv->cfg.conv_floats * 4);
+        }
+}
+
 /* S-02: what is free reads as NaN from here on: pages, tail pages, snapshots, and states of sequences not in use.
  * Between requests only: the owner is idle. */
 static void poison_free(kv_cache *kv)
 {
-    for (int l = 0; l < kv->cfg.n_layer; l++) {
-        for (int p = 0; p < kv->pages.n && kv_has_attn(&kv->cfg, l); p++)
-            if (kv->pages.refs[p] == 0) {
-                memset(kv->k[l].pages + (size_t)p * kv->k[l].page_bytes, 0xFF, kv->k[l].page_bytes);
-                memset(kv->v[l].pages + (size_t)p * kv->v[l].page_bytes, 0xFF, kv->v[l].page_bytes);
-            }
-        for (int t = 0; t < kv->tails.n && kv_has_attn(&kv->cfg, l); t++) {
-            const size_t k = kv_tail_bytes(kv->cfg.types[l].h_kv, kv->cfg.types[l].d_k) / 2;
-            const size_t v = kv_tail_bytes(kv->cfg.types[l].h_kv, kv->cfg.types[l].d_v) / 2;
-            if (kv->tails.refs[t] == 0 && kv->k[l].tail)
-                memset(kv->k[l].tail + (size_t)t * k, 0xFF, k * 2);
-            if (kv->tails.refs[t] == 0 && kv->v[l].tail)
-                memset(kv->v[l].tail + (size_t)t * v, 0xFF, v * 2);
-        }
-        for (int i = 0; i < kv->cfg.max_seqs + kv->snaps.n && kv_has_state(&kv->cfg, l); i++)
-            if (i < kv->cfg.max_seqs ? !kv->seqs[i].used : kv->snaps.refs[i - kv->cfg.max_seqs] == 0) {
-                memset((char *)kv->state[l] + (size_t)i * kv_state_bytes(&kv->cfg), 0xFF, kv_state_bytes(&kv->cfg));
-                memset(kv->conv[l] + i * kv->cfg.conv_floats, 0xFF, (size_t)kv->cfg.conv_floats * 4);
-            }
-    }
+    for (int part = 0; part < kv_parts(&kv->cfg); part++)
+        for (int l = 0; l < kv->cfg.n_layer; l++)
+            poison_part(kv, part, l);
 }
 
 static void wait_idle(serve_rig *r)

@@ -217,6 +217,10 @@ typedef struct kvant_engine_params {
     /* 1: the block that predicts further tokens is loaded, with K and V of its own, and can guess drafts
      * (KVANT_SPEC_MTP).  KVANT_EUNSUPPORTED: the model has none (info.n_mtp), or there are several devices. */
     int mtp;
+    /* 1: several devices have a part of every layer instead of whole layers: KV heads with their pages, columns of
+     * matrices; split: the parts, NULL: as even as they come.  Each has all KV heads where those are fewer.
+     * KVANT_EINVAL: shares that are no whole heads; KVANT_EUNSUPPORTED: gpu_layers, cpu_experts, tensors, mtp too. */
+    int split_tensors;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */

@@ -128,20 +128,21 @@ static int side_create(kv_cache *kv, const kv_place *at, kvant_kv_side *s, const
     return KVANT_OK;
 }
 
-/* Asks the device for the order of bytes in full pages of layer l. */
-static void choose_layout(kv_cache *kv, int l)
+/* Asks the device for the order of bytes in full pages of a part of layer l. */
+static void choose_layout(kv_cache *kv, int part, int l)
 {
     const kv_config *cfg = &kv->cfg;
     const kv_types *t = &cfg->types[l];
-    kvant_attn_args a = { .k = kv->k[l], .v = kv->v[l], .h = cfg->h, .h_kv = t->h_kv, .d_k = t->d_k, .d_v = t->d_v,
-                          .compute = cfg->compute };
-    kvant_device *dev = kv_dev(kv, l);
+    const int i = kv_at(cfg, part, l), h_kv = kv_heads(cfg, part, l);
+    kvant_attn_args a = { .k = kv->k[i], .v = kv->v[i], .h = cfg->h / t->h_kv * h_kv, .h_kv = h_kv, .d_k = t->d_k,
+                          .d_v = t->d_v, .compute = cfg->compute };
+    kvant_device *dev = kv_dev(kv, part, l);
 
     if (!dev->vt->kv_layout)
         return;
     dev->vt->kv_layout(dev, &a);
-    kv->k[l].layout = a.k.layout;
-    kv->v[l].layout = a.v.layout;
+    kv->k[i].layout = a.k.layout;
+    kv->v[i].layout = a.v.layout;
 }
 
 /* The slots of all sequences and snapshots; a block without a state of this kind has no memory of it. */
@@ -162,26 +163,33 @@ static int ring_create(const kv_cache *kv, kvant_device *dev, float **ring, kvan
     return KVANT_OK;
 }
 
-static int layers_create(kv_cache *kv, kvant_diag *diag)
+static int layer_create(kv_cache *kv, int part, int l, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
-    for (int l = 0; l < cfg->n_layer; l++) {
-        const int n_pages = kv_in_window(kv, l) ? kv->windows.n : kv->pages.n;
-        const kv_types *t = &cfg->types[l];
-        const kv_place *at = &cfg->places[kv_place_of(cfg, l)];
-        if (kv_has_attn(cfg, l)) {
-            KVANT_TRY(side_create(kv, at, &kv->k[l], t->k, t->h_kv, t->d_k, n_pages, diag));
-            KVANT_TRY(side_create(kv, at, &kv->v[l], t->v, t->h_kv, t->d_v, n_pages, diag));
-            choose_layout(kv, l);
-        }
-        if (kv_has_state(cfg, l)) {
-            void *conv = NULL;
-            KVANT_TRY(slots_create(kv, at->dev, kv_state_bytes(cfg), &kv->state[l], diag));
-            KVANT_TRY(slots_create(kv, at->dev, kv_conv_bytes(cfg), &conv, diag));
-            kv->conv[l] = conv;
-            KVANT_TRY(ring_create(kv, at->dev, &kv->ring[l], diag));
-        }
+    const int n_pages = kv_in_window(kv, l) ? kv->windows.n : kv->pages.n, i = kv_at(cfg, part, l);
+    const int heads = kv_heads(cfg, part, l);
+    const kv_types *t = &cfg->types[l];
+    const kv_place *at = &cfg->places[kv_place_of(cfg, part, l)];
+    void *conv = NULL;
+
+    if (kv_has_attn(cfg, l)) {
+        KVANT_TRY(side_create(kv, at, &kv->k[i], t->k, heads, t->d_k, n_pages, diag));
+        KVANT_TRY(side_create(kv, at, &kv->v[i], t->v, heads, t->d_v, n_pages, diag));
+        choose_layout(kv, part, l);
     }
+    if (!kv_has_state(cfg, l))
+        return KVANT_OK;
+    KVANT_TRY(slots_create(kv, at->dev, kv_state_bytes(cfg), &kv->state[i], diag));
+    KVANT_TRY(slots_create(kv, at->dev, kv_conv_bytes(cfg), &conv, diag));
+    kv->conv[i] = conv;
+    return ring_create(kv, at->dev, &kv->ring[i], diag);
+}
+
+static int layers_create(kv_cache *kv, kvant_diag *diag)
+{
+    for (int part = 0; part < kv_parts(&kv->cfg); part++)
+        for (int l = 0; l < kv->cfg.n_layer; l++)
+            KVANT_TRY(layer_create(kv, part, l, diag));
     return KVANT_OK;
 }
 
@@ -199,7 +207,7 @@ static int32_t *snapshot_lists(const kv_cache *kv, int each)
 static int host_create(kv_cache *kv, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
-    size_t n = (size_t)cfg->n_layer, s = (size_t)cfg->max_seqs, per = (size_t)kv->stride * 3;
+    size_t n = (size_t)kv_parts(cfg) * (size_t)cfg->n_layer, s = (size_t)cfg->max_seqs, per = (size_t)kv->stride * 3;
 
     kv->k = kvant_calloc(n, sizeof *kv->k);
     kv->v = kvant_calloc(n, sizeof *kv->v);
@@ -248,17 +256,26 @@ int kv_create(const kv_config *cfg, kv_cache *kv, kvant_diag *diag)
     return code;
 }
 
+static void layer_destroy(kv_cache *kv, int part, int l)
+{
+    const int at = kv_at(&kv->cfg, part, l);
+    kvant_device *dev = kv_dev(kv, part, l);
+    void *mem[] = { kv->k[at].pages, kv->k[at].tail, kv->v[at].pages, kv->v[at].tail,
+                    kv->state[at],   kv->conv[at],   kv->ring[at] };
+
+    for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
+        if (mem[i])
+            dev->vt->free(dev, mem[i]);
+}
+
 void kv_destroy(kv_cache *kv)
 {
+    const int any = kv->k && kv->v && kv->state && kv->conv && kv->ring;
+
     if (!kv->cfg.places)
         return;
-    for (int l = 0; kv->k && kv->v && kv->state && kv->conv && kv->ring && l < kv->cfg.n_layer; l++) {
-        void *mem[] = { kv->k[l].pages, kv->k[l].tail, kv->v[l].pages, kv->v[l].tail,
-                        kv->state[l],   kv->conv[l],   kv->ring[l] };
-        for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
-            if (mem[i])
-                kv_dev(kv, l)->vt->free(kv_dev(kv, l), mem[i]);
-    }
+    for (int i = 0; any && i < kv_parts(&kv->cfg) * kv->cfg.n_layer; i++)
+        layer_destroy(kv, i / kv->cfg.n_layer, i % kv->cfg.n_layer);
     page_pool_free(&kv->pages);
     page_pool_free(&kv->tails);
     page_pool_free(&kv->windows);
@@ -408,6 +425,23 @@ void kv_pass_end(kv_cache *kv, int seq, int pos_end)
         drop(&kv->windows, s->window, 0, kv_first_window(kv, pos_end));
 }
 
+/* Bytes of part `part` of layer l for so many pages of its pool and tail pages. */
+static int64_t layer_bytes(const kv_cache *kv, int part, int l, int64_t pages, int64_t tails)
+{
+    const kv_config *cfg = &kv->cfg;
+    const kv_types *t = &cfg->types[l];
+    const int i = kv_at(cfg, part, l), heads = kv_heads(cfg, part, l);
+    int64_t bytes = 0;
+
+    if (kv_has_state(cfg, l))
+        bytes += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg));
+    if (!kv_has_attn(cfg, l))
+        return bytes;
+    bytes += (int64_t)(kv->k[i].page_bytes + kv->v[i].page_bytes) * pages;
+    bytes += kv->k[i].tail ? tails * (int64_t)kv_tail_bytes(heads, t->d_k) : 0;
+    return bytes + (kv->v[i].tail ? tails * (int64_t)kv_tail_bytes(heads, t->d_v) : 0);
+}
+
 int64_t kv_seq_bytes(const kv_cache *kv, int seq)
 {
     const kv_config *cfg = &kv->cfg;
@@ -418,16 +452,8 @@ int64_t kv_seq_bytes(const kv_cache *kv, int seq)
         tails += s->tail[p] >= 0;
         windows += s->window[p] >= 0;
     }
-    for (int l = 0; l < cfg->n_layer; l++) {
-        if (kv_has_state(cfg, l))
-            bytes += (int64_t)(kv_state_bytes(cfg) + kv_conv_bytes(cfg));
-        if (!kv_has_attn(cfg, l))
-            continue;
-        bytes += (int64_t)(kv->k[l].page_bytes + kv->v[l].page_bytes) *
-                 (kv_in_window(kv, l) ? windows : kv_pages_held(kv, seq));
-        const kv_types *t = &cfg->types[l];
-        bytes += kv->k[l].tail ? tails * (int64_t)kv_tail_bytes(t->h_kv, t->d_k) : 0;
-        bytes += kv->v[l].tail ? tails * (int64_t)kv_tail_bytes(t->h_kv, t->d_v) : 0;
-    }
+    for (int part = 0; part < kv_parts(cfg); part++)
+        for (int l = 0; l < cfg->n_layer; l++)
+            bytes += layer_bytes(kv, part, l, kv_in_window(kv, l) ? windows : kv_pages_held(kv, seq), tails);
     return bytes;
 }

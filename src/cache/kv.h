@@ -67,6 +67,8 @@ typedef struct kv_config {
     const kv_place *places;        /* [n_places] as long as the cache */
     int n_places;
     const unsigned char *place_of; /* [n_layer]; NULL: all layers are on the first */
+    int n_parts;                   /* 0: layers are whole; else the first so many places have a part of each layer */
+    const int *part_heads;         /* [n_parts][n_layer] KV heads of each part, in order; all of them: a copy each */
 } kv_config;
 
 typedef struct kv_seq {
@@ -90,10 +92,11 @@ typedef struct kv_cache {
     page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
     int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
     int32_t *snap_window;          /* [n_snapshots][kv_snap_windows] the same of windows: from its last page back */
-    kvant_kv_side *k, *v;          /* [n_layer] */
-    void **state;                  /* [n_layer] device memory [max_seqs + n_snapshots][state_values] */
-    float **conv;                  /* [n_layer] the same, [conv_floats] */
-    float **ring;                  /* [n_layer] device memory, ring_rows * ring_floats values: build_ring_keep */
+    /* [parts][n_layer]: kv_at */
+    kvant_kv_side *k, *v;
+    void **state;                  /* device memory [max_seqs + n_snapshots][state_values] */
+    float **conv;                  /* the same, [conv_floats] */
+    float **ring;                  /* device memory, ring_rows * ring_floats values: build_ring_keep */
     int (*fold)(void *ctx, int seq, kvant_diag *diag);   /* the engine's: rows of seq leave the ring */
     void *fold_ctx;
     struct kv_copier *copier;      /* kv_copy.c */
@@ -128,15 +131,39 @@ static inline int kv_has_state(const kv_config *cfg, int l)
     return (cfg->kinds[l] & KV_LAYER_STATE) != 0;
 }
 
-/* The place of a layer's cache and state. */
-static inline int kv_place_of(const kv_config *cfg, int l)
+/* Parts of every layer; a whole one is part 0. */
+static inline int kv_parts(const kv_config *cfg)
 {
-    return cfg->place_of ? cfg->place_of[l] : 0;
+    return cfg->n_parts > 0 ? cfg->n_parts : 1;
 }
 
-static inline kvant_device *kv_dev(const kv_cache *kv, int l)
+/* The number of part `part` of layer l in the lists of kv_cache: part 0 of a layer has the layer's. */
+static inline int kv_at(const kv_config *cfg, int part, int l)
 {
-    return kv->cfg.places[kv_place_of(&kv->cfg, l)].dev;
+    return part * cfg->n_layer + l;
+}
+
+/* KV heads of a part. */
+static inline int kv_heads(const kv_config *cfg, int part, int l)
+{
+    return cfg->n_parts > 0 ? cfg->part_heads[kv_at(cfg, part, l)] : cfg->types[l].h_kv;
+}
+
+/* Every part of layer l has all heads. */
+static inline int kv_is_copied(const kv_config *cfg, int l)
+{
+    return cfg->n_parts > 1 && cfg->part_heads[l] == cfg->types[l].h_kv;
+}
+
+/* The place of a part of a layer's cache and state. */
+static inline int kv_place_of(const kv_config *cfg, int part, int l)
+{
+    return cfg->n_parts > 0 ? part : cfg->place_of ? cfg->place_of[l] : 0;
+}
+
+static inline kvant_device *kv_dev(const kv_cache *kv, int part, int l)
+{
+    return kv->cfg.places[kv_place_of(&kv->cfg, part, l)].dev;
 }
 
 /* Bytes of a tail page of one side of h_kv heads of d values: f16. */

@@ -23,7 +23,7 @@ struct kv_copier {
 
 int kv_copier_create(kv_cache *kv, kvant_diag *diag)
 {
-    const size_t most = (size_t)kv->cfg.n_layer * OPS_PER_LAYER;
+    const size_t most = (size_t)kv_parts(&kv->cfg) * (size_t)kv->cfg.n_layer * OPS_PER_LAYER;
     struct kv_copier *c = kvant_calloc(1, sizeof *c);
     void *mem;
 
@@ -71,10 +71,9 @@ static void copy_pair(kv_cache *kv, int pair, int src, int dst)
     kv->copier->host[PAIRS + pair] = dst;
 }
 
-static void copy_add(kv_cache *kv, int l, int pair, void *base, size_t bytes)
+static void copy_add(kv_cache *kv, int at, int pair, void *base, size_t bytes)
 {
     struct kv_copier *c = kv->copier;
-    const int at = kv_place_of(&kv->cfg, l);
 
     c->args[c->n] = (kvant_slot_copy_args){ .base = base,
                                             .src = c->dev[at] + pair,
@@ -103,21 +102,41 @@ static int copy_run(kv_cache *kv, kvant_diag *diag)
 /* Recurrent and conv state of slot src -> slot dst. */
 static int state_copy(kv_cache *kv, int src, int dst, kvant_diag *diag)
 {
+    const kv_config *cfg = &kv->cfg;
+
     copy_begin(kv);
     copy_pair(kv, PAIR_SLOT, src, dst);
-    for (int l = 0; l < kv->cfg.n_layer; l++) {
-        if (kv->state[l])
-            copy_add(kv, l, PAIR_SLOT, kv->state[l], kv_state_bytes(&kv->cfg));
-        if (kv->conv[l])
-            copy_add(kv, l, PAIR_SLOT, kv->conv[l], kv_conv_bytes(&kv->cfg));
+    for (int i = 0; i < kv_parts(cfg) * cfg->n_layer; i++) {
+        const int at = kv_place_of(cfg, i / cfg->n_layer, i % cfg->n_layer);
+        if (kv->state[i])
+            copy_add(kv, at, PAIR_SLOT, kv->state[i], kv_state_bytes(cfg));
+        if (kv->conv[i])
+            copy_add(kv, at, PAIR_SLOT, kv->conv[i], kv_conv_bytes(cfg));
     }
     return copy_run(kv, diag);
+}
+
+/* A page of a part of layer l, with its tail page. */
+static void page_add(kv_cache *kv, int part, int l, const int *src)
+{
+    const kv_config *cfg = &kv->cfg;
+    const kv_types *t = &cfg->types[l];
+    const int i = kv_at(cfg, part, l), at = kv_place_of(cfg, part, l), heads = kv_heads(cfg, part, l);
+    const int pair = kv_in_window(kv, l) ? PAIR_WINDOW : PAIR_PAGE;
+
+    if (src[pair] >= 0) {
+        copy_add(kv, at, pair, kv->k[i].pages, kv->k[i].page_bytes);
+        copy_add(kv, at, pair, kv->v[i].pages, kv->v[i].page_bytes);
+    }
+    if (kv->k[i].tail && src[PAIR_TAIL] >= 0)
+        copy_add(kv, at, PAIR_TAIL, kv->k[i].tail, kv_tail_bytes(heads, t->d_k));
+    if (kv->v[i].tail && src[PAIR_TAIL] >= 0)
+        copy_add(kv, at, PAIR_TAIL, kv->v[i].tail, kv_tail_bytes(heads, t->d_v));
 }
 
 /* Page p of sequence a -> of b: those of its page, page of windows and tail page that it has (both have the same). */
 static int page_copy(kv_cache *kv, const kv_seq *a, const kv_seq *b, int p, kvant_diag *diag)
 {
-    const kv_config *cfg = &kv->cfg;
     const int src[PAIRS] = { -1, a->table[p], a->tail[p], a->window[p] };
     const int dst[PAIRS] = { -1, b->table[p], b->tail[p], b->window[p] };
 
@@ -125,20 +144,10 @@ static int page_copy(kv_cache *kv, const kv_seq *a, const kv_seq *b, int p, kvan
     for (int i = PAIR_PAGE; i < PAIRS; i++)
         if (src[i] >= 0)
             copy_pair(kv, i, src[i], dst[i]);
-    for (int l = 0; l < cfg->n_layer; l++) {
-        const int pair = kv_in_window(kv, l) ? PAIR_WINDOW : PAIR_PAGE;
-        if (!kv_has_attn(cfg, l))
-            continue;
-        const kv_types *t = &cfg->types[l];
-        if (src[pair] >= 0) {
-            copy_add(kv, l, pair, kv->k[l].pages, kv->k[l].page_bytes);
-            copy_add(kv, l, pair, kv->v[l].pages, kv->v[l].page_bytes);
-        }
-        if (kv->k[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, l, PAIR_TAIL, kv->k[l].tail, kv_tail_bytes(t->h_kv, t->d_k));
-        if (kv->v[l].tail && src[PAIR_TAIL] >= 0)
-            copy_add(kv, l, PAIR_TAIL, kv->v[l].tail, kv_tail_bytes(t->h_kv, t->d_v));
-    }
+    for (int part = 0; part < kv_parts(&kv->cfg); part++)
+        for (int l = 0; l < kv->cfg.n_layer; l++)
+            if (kv_has_attn(&kv->cfg, l))
+                page_add(kv, part, l, src);
     return copy_run(kv, diag);
 }
 

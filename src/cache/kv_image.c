@@ -3,67 +3,119 @@
 
 #include <string.h>
 
-/* A page of the layers whose windows are apart, or of the others. */
-static int walk_layers(const kv_cache *kv, int windowed, int page, int rows, int open, kv_range_fn fn, void *ctx,
-                       kvant_diag *diag)
+/* A walk over the pages of one number, and the function that sees each K and V of it. */
+typedef struct page_walk {
+    const kv_cache *kv;
+    int page, rows, open;
+    kv_range_fn fn;
+    void *ctx;
+} page_walk;
+
+static kvant_kv_side *side_at(const kv_cache *kv, int v, int part, int l)
 {
-    for (int l = 0; l < kv->cfg.n_layer; l++)
-        for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l) && kv_in_window(kv, l) == windowed; v++) {
-            const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
-            const kv_types *t = &kv->cfg.types[l];
-            const kv_range r = { kv_dev(kv, l), s->pages + (size_t)(page < 0 ? 0 : page) * s->page_bytes,
-                                 s->page_bytes, s->head_bytes, s->row_bytes,
-                                 page < 0 || (open && s->tail) ? 0 : rows,
-                                 s->layout ? s : NULL, t->h_kv, v ? t->d_v : t->d_k, page };
-            KVANT_TRY(fn(ctx, &r, diag));
-        }
+    const int i = kv_at(&kv->cfg, part, l);
+    return v ? &kv->v[i] : &kv->k[i];
+}
+
+/* The parts that a walk visits: one of those that are copies. */
+static int visited(const kv_config *cfg, int l)
+{
+    return kv_is_copied(cfg, l) ? 1 : kv_parts(cfg);
+}
+
+static int walk_side(const page_walk *w, int v, int part, int l, kvant_diag *diag)
+{
+    const kv_config *cfg = &w->kv->cfg;
+    const kvant_kv_side *s = side_at(w->kv, v, part, l);
+    const kv_types *t = &cfg->types[l];
+    const size_t page = (size_t)(w->page < 0 ? 0 : w->page);
+    kv_range r = { .dev = kv_dev(w->kv, part, l), .addr = s->pages + page * s->page_bytes, .bytes = s->page_bytes,
+                   .head_bytes = s->head_bytes, .row_bytes = s->row_bytes, .page = w->page,
+                   .rows = w->page < 0 || (w->open && s->tail) ? 0 : w->rows, .side = s->layout ? s : NULL,
+                   .h_kv = kv_heads(cfg, part, l), .d = v ? t->d_v : t->d_k };
+
+    for (int i = 1; kv_is_copied(cfg, l) && i < cfg->n_parts; i++) {
+        const kvant_kv_side *o = side_at(w->kv, v, i, l);
+        r.copy[r.n_copies++] = (kv_range_copy){ kv_dev(w->kv, i, l), o->pages + page * o->page_bytes,
+                                                o->layout ? o : NULL };
+    }
+    return w->fn(w->ctx, &r, diag);
+}
+
+/* A page of the layers whose windows are apart, or of the others: heads in order, whichever device has them. */
+static int walk_layers(const page_walk *w, int windowed, kvant_diag *diag)
+{
+    const kv_config *cfg = &w->kv->cfg;
+
+    for (int l = 0; l < cfg->n_layer; l++)
+        for (int v = 0; v < 2 && kv_has_attn(cfg, l) && kv_in_window(w->kv, l) == windowed; v++)
+            for (int part = 0; part < visited(cfg, l); part++)
+                KVANT_TRY(walk_side(w, v, part, l, diag));
     return KVANT_OK;
 }
 
 int kv_walk_page(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
-    return walk_layers(kv, 0, page, rows, open, fn, ctx, diag);
+    const page_walk w = { .kv = kv, .page = page, .rows = rows, .open = open, .fn = fn, .ctx = ctx };
+
+    return walk_layers(&w, 0, diag);
 }
 
 int kv_walk_window(const kv_cache *kv, int page, int rows, int open, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
-    return walk_layers(kv, 1, page, rows, open, fn, ctx, diag);
+    const page_walk w = { .kv = kv, .page = page, .rows = rows, .open = open, .fn = fn, .ctx = ctx };
+
+    return walk_layers(&w, 1, diag);
+}
+
+static int walk_tail(const kv_cache *kv, int v, int part, int l, int tail, int rows, kv_range_fn fn, void *ctx,
+                     kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+    const int d = v ? cfg->types[l].d_v : cfg->types[l].d_k;
+    const size_t bytes = kv_tail_bytes(kv_heads(cfg, part, l), d), at = (size_t)tail * bytes;
+    uint8_t *base = (uint8_t *)side_at(kv, v, part, l)->tail;
+    kv_range r = { .dev = kv_dev(kv, part, l), .addr = base + at, .bytes = bytes, .rows = rows,
+                   .head_bytes = (size_t)KVANT_PAGE * (size_t)d * 2, .row_bytes = (size_t)d * 2 };
+
+    for (int i = 1; kv_is_copied(cfg, l) && i < cfg->n_parts; i++)
+        r.copy[r.n_copies++] = (kv_range_copy){ kv_dev(kv, i, l), (uint8_t *)side_at(kv, v, i, l)->tail + at, NULL };
+    return fn(ctx, &r, diag);
 }
 
 int kv_walk_tail(const kv_cache *kv, int tail, int rows, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
-    for (int l = 0; l < kv->cfg.n_layer; l++)
-        for (int v = 0; v < 2 && kv_has_attn(&kv->cfg, l); v++) {
-            const kvant_kv_side *s = v ? &kv->v[l] : &kv->k[l];
-            const kv_types *t = &kv->cfg.types[l];
-            const int d = v ? t->d_v : t->d_k;
-            const size_t bytes = kv_tail_bytes(t->h_kv, d);
-            if (!s->tail)
-                continue;
-            const kv_range r = { kv_dev(kv, l), (uint8_t *)s->tail + (size_t)tail * bytes, bytes,
-                                 (size_t)KVANT_PAGE * (size_t)d * 2, (size_t)d * 2, rows, NULL, 0, 0, 0 };
-            KVANT_TRY(fn(ctx, &r, diag));
-        }
+    const kv_config *cfg = &kv->cfg;
+
+    for (int l = 0; l < cfg->n_layer; l++)
+        for (int v = 0; v < 2 && kv_has_attn(cfg, l); v++)
+            for (int part = 0; side_at(kv, v, 0, l)->tail && part < visited(cfg, l); part++)
+                KVANT_TRY(walk_tail(kv, v, part, l, tail, rows, fn, ctx, diag));
     return KVANT_OK;
+}
+
+/* The slot of a state or of a window of the convolution, list[parts][n_layer], of which every part has a copy. */
+static int walk_slot(const kv_cache *kv, void *const *list, int l, int slot, size_t bytes, kv_range_fn fn, void *ctx,
+                     kvant_diag *diag)
+{
+    const kv_config *cfg = &kv->cfg;
+    const size_t at = (size_t)slot * bytes;
+    kv_range r = { .dev = kv_dev(kv, 0, l), .addr = (uint8_t *)list[l] + at, .bytes = bytes, .rows = -1 };
+
+    if (bytes == 0)
+        return KVANT_OK;
+    for (int i = 1; i < cfg->n_parts; i++)
+        r.copy[r.n_copies++] = (kv_range_copy){ kv_dev(kv, i, l), (uint8_t *)list[kv_at(cfg, i, l)] + at, NULL };
+    return fn(ctx, &r, diag);
 }
 
 int kv_walk_state(const kv_cache *kv, int slot, kv_range_fn fn, void *ctx, kvant_diag *diag)
 {
-    const size_t state = kv_state_bytes(&kv->cfg), conv = kv_conv_bytes(&kv->cfg);
-
     for (int l = 0; l < kv->cfg.n_layer; l++) {
         if (!kv_has_state(&kv->cfg, l))
             continue;
-        kvant_device *dev = kv_dev(kv, l);
-        const kv_range all[2] = { { dev, (uint8_t *)kv->state[l], state, 0, 0, -1, NULL, 0, 0, 0 },
-                                  { dev, (uint8_t *)kv->conv[l], conv, 0, 0, -1, NULL, 0, 0, 0 } };
-        for (int i = 0; i < 2; i++) {
-            kv_range r = all[i];
-            if (r.bytes == 0)
-                continue;
-            r.addr += (size_t)slot * r.bytes;
-            KVANT_TRY(fn(ctx, &r, diag));
-        }
+        KVANT_TRY(walk_slot(kv, kv->state, l, slot, kv_state_bytes(&kv->cfg), fn, ctx, diag));
+        KVANT_TRY(walk_slot(kv, (void *const *)kv->conv, l, slot, kv_conv_bytes(&kv->cfg), fn, ctx, diag));
     }
     return KVANT_OK;
 }
@@ -119,13 +171,22 @@ int kv_range_read(const kv_range *r, uint8_t *buf, kvant_diag *diag)
     return KVANT_OK;
 }
 
+static int write_at(const kv_range *r, kvant_device *dev, const kvant_kv_side *side, uint8_t *addr, const uint8_t *buf,
+                    kvant_diag *diag)
+{
+    if (side)
+        return dev->vt->page_write(dev, side, r->h_kv, r->d, r->page, buf, diag);
+    return dev->vt->copy_in(dev, addr, buf, r->bytes, diag);
+}
+
 int kv_range_write(const kv_range *r, const uint8_t *buf, kvant_diag *diag)
 {
     if (r->rows == 0)
         return KVANT_OK;           /* nothing reads it before it is written whole */
-    if (r->side)
-        return r->dev->vt->page_write(r->dev, r->side, r->h_kv, r->d, r->page, buf, diag);
-    return r->dev->vt->copy_in(r->dev, r->addr, buf, r->bytes, diag);
+    KVANT_TRY(write_at(r, r->dev, r->side, r->addr, buf, diag));
+    for (int i = 0; i < r->n_copies; i++)
+        KVANT_TRY(write_at(r, r->copy[i].dev, r->copy[i].side, r->copy[i].addr, buf, diag));
+    return KVANT_OK;
 }
 
 /* ---- whole sequences ---- */

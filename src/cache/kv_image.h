@@ -13,6 +13,13 @@
 
 #include "cache/kv.h"
 
+/* A place where the same bytes are too. */
+typedef struct kv_range_copy {
+    kvant_device *dev;
+    uint8_t *addr;
+    const kvant_kv_side *side;
+} kv_range_copy;
+
 /* One range; rows: how many of each head's 64 rows are in use (pages), 0: the whole range is to be zeros. */
 typedef struct kv_range {
     kvant_device *dev;
@@ -21,6 +28,8 @@ typedef struct kv_range {
     int rows; /* -1: not made of rows (state) */
     const kvant_kv_side *side; /* a page in the device's private layout: its side, heads, width and number; else NULL */
     int h_kv, d, page;
+    int n_copies; /* of layers of which every device has a copy: written with the first, read from it alone */
+    kv_range_copy copy[KV_MOST_PLACES - 1];
 } kv_range;
 
 typedef int (*kv_range_fn)(void *ctx, const kv_range *r, kvant_diag *diag);

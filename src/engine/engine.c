@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/place/profile.h"
+#include "engine/tensor/tensor.h"
 #include "kvant/qjl.h"
 
 /* ---- memory ---- */
@@ -72,6 +73,7 @@ static int create_inputs(kvant_engine *e, kvant_diag *diag)
         engine_place *at = &e->place[i];
         KVANT_TRY(at->dev->vt->alloc(at->dev, n * sizeof *at->in_dev, &mem, diag));
         at->in_dev = mem;
+        at->in_values = n;
         inputs_layout(e, at->in_dev, &at->in);
     }
     return engine_lora_create(e, diag);
@@ -106,7 +108,7 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
         at->scratch = mem;
         build_layout(e->m, e->p.n_ubatch, e->pass_rows, e->p.mtp * e->p.max_seqs, at->scratch, &at->buf);
     }
-    if (e->split.n == 1)
+    if (e->split.n == 1 || e->split.tensors)
         return KVANT_OK;
     e->way.host = kvant_alloc(host);
     e->cross = kvant_calloc(crossings, sizeof *e->cross);
@@ -192,6 +194,37 @@ static void bind_builder(kvant_engine *e)
     b->ring = (build_ring){ e->kv.ring, e->kv.cfg.ring_rows, 0, 0, 0, 0 };
 }
 
+/* A place that does not take a fused op runs what it is made of, and 1 comes back: the program changes.  Other ops that
+ * it lacks are named in missing[cap]. */
+static int choose_op(engine_place *at, engine_place *first, const kvant_op *op, char *missing, size_t cap,
+                     kvant_diag *why)
+{
+    const kvant_op_info *info = kvant_op_get(op->id);
+
+    if (at->dev->vt->supports(at->dev, op, why) == KVANT_OK)
+        return 0;
+    if (info->fused[0] && first->fused[op->id])
+        return first->fused[op->id] = 0, 1;
+    if (!strstr(missing, info->name) && strlen(missing) + strlen(info->name) + 2 < cap)
+        strcat(strcat(missing, " "), info->name);
+    return 0;
+}
+
+/* Looks at every op of the sample program; parts of layers on several places have one program, the first place's. */
+static int choose_all(kvant_engine *e, char *missing, size_t cap, kvant_diag *why)
+{
+    int changed = 0;
+
+    for (int i = 0; !e->way.tensor && i < e->b.n_ops; i++) {
+        engine_place *at = &e->place[engine_place_of_op(e, i)];
+        changed |= choose_op(at, at, &e->ops[i], missing, cap, why);
+    }
+    for (int p = 0; e->way.tensor && p < e->split.n; p++)
+        for (int i = 0; i < e->way.tensor->place[p].n; i++)
+            changed |= choose_op(&e->place[p], &e->place[0], &e->way.tensor->place[p].ops[i], missing, cap, why);
+    return changed;
+}
+
 /* Fused ops have a decomposition: take what the op's device says it executes; a missing primitive is an error that
  * lists all. */
 static int choose_ops(kvant_engine *e, kvant_diag *diag)
@@ -200,25 +233,10 @@ static int choose_ops(kvant_engine *e, kvant_diag *diag)
     kvant_diag why = { "" };
 
     for (int prompt = 0; prompt < 2; prompt++) {
-        for (int again = 0; again < 2; again++) {
-            int changed = 0;
+        for (int again = 0, changed = 1; changed && again < 2; again++) {
             missing[0] = 0;
             KVANT_TRY(engine_sample_program(e, prompt ? KVANT_PAGE : 1, prompt, diag));
-            for (int i = 0; i < e->b.n_ops; i++) {
-                const kvant_op *op = &e->ops[i];
-                const kvant_op_info *info = kvant_op_get(op->id);
-                engine_place *at = &e->place[engine_place_of_op(e, i)];
-                if (at->dev->vt->supports(at->dev, op, &why) == KVANT_OK)
-                    continue;
-                if (info->fused[0] && at->fused[op->id]) {
-                    at->fused[op->id] = 0;
-                    changed = 1;
-                } else if (!strstr(missing, info->name) && strlen(missing) + strlen(info->name) + 2 < sizeof missing) {
-                    strcat(strcat(missing, " "), info->name);
-                }
-            }
-            if (!changed)
-                break;
+            changed = choose_all(e, missing, sizeof missing, &why);
         }
         if (missing[0])
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s cannot run:%s (%.60s)", e->p.device, missing,
@@ -281,6 +299,21 @@ static int fold(void *e, int seq, kvant_diag *diag)
     return engine_fold(e, seq, diag);
 }
 
+/* KV heads of every place. */
+static int share_heads(kvant_engine *e, kv_config *cfg, kvant_diag *diag)
+{
+    int *heads = e->way.part_heads = kvant_calloc((size_t)e->split.n * (size_t)cfg->n_layer, sizeof *heads);
+
+    if (!heads)
+        return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
+    cfg->n_parts = e->split.n;
+    cfg->part_heads = heads;
+    for (int i = 0; i < cfg->n_parts; i++)
+        for (int l = 0; l < cfg->n_layer; l++)
+            heads[kv_at(cfg, i, l)] = tensor_heads(e->m, &e->split, i, l);
+    return KVANT_OK;
+}
+
 static int create_cache(kvant_engine *e, kvant_diag *diag)
 {
     kv_config cfg;
@@ -298,6 +331,8 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
     cfg.places = e->kv_places;
     cfg.n_places = e->split.n;
     cfg.place_of = e->split.of;
+    if (e->split.tensors)
+        KVANT_TRY(share_heads(e, &cfg, diag));
     KVANT_TRY(kv_create(&cfg, &e->kv, diag));
     e->kv.fold = fold;
     e->kv.fold_ctx = e;
@@ -320,8 +355,11 @@ static int create_all(kvant_engine *e, kvant_diag *diag)
     KVANT_TRY(create_outputs(e, diag));
     KVANT_TRY(create_program(e, diag));
     bind_builder(e);
+    KVANT_TRY(tensor_create(e, diag));
     KVANT_TRY(engine_sample_program(e, KVANT_PAGE, 1, diag));
     KVANT_TRY(engine_load_weights(e, diag));
+    if (e->way.tensor)
+        tensor_ranges(e);
     return choose_ops(e, diag);
 }
 
@@ -364,8 +402,10 @@ void kvant_engine_free(kvant_engine *e)
         return;
     engine_relay_release(e);
     engine_profile_end(e);
+    tensor_free(e);
     engine_free_weights(e);
     kv_destroy(&e->kv);
+    kvant_free(e->way.part_heads);
     for (int i = 0; i < e->split.n; i++)
         free_place(&e->place[i]);
     kvant_free(e->way.host);
@@ -422,7 +462,9 @@ void kvant_engine_describe(const kvant_engine *e, char *buf, int cap)
             layers += e->split.of[l] == i;
             experts += l < e->m->hp.n_layer && e->split.experts[l] == i && e->split.of[l] != i;
         }
-        if (e->split.n > 1 && layers)
+        if (e->split.tensors)
+            used += snprintf(buf + used, (size_t)(cap - used), "%sa part of every layer on ", i ? "; " : "");
+        else if (e->split.n > 1 && layers)
             used += snprintf(buf + used, (size_t)(cap - used), "%s%d layers%s", i ? "; " : "", layers,
                              experts ? ", " : " on ");
         if (experts && used < cap)

@@ -24,6 +24,7 @@ typedef struct engine_weights {
     kvant_weight *w;                           /* [n_specs] */
     float **vec;                               /* [n_specs] device address of vectors */
     void *vec_mem;                             /* one device block behind vec */
+    size_t vec_bytes;
     void **host;                               /* [n_specs] joined rows that the device still reads, or NULL */
     float *inv_freq, *inv_freq_window, *ones, *suppress;         /* device */
     float *heads;                              /* device: 0 .. n_head - 1 as int32 */
@@ -54,6 +55,8 @@ typedef struct engine_split {
     int device[KV_MOST_PLACES];                /* its number in the list of devices; -1: it is not there */
     unsigned char of[MODEL_MAX_LAYERS + 1];    /* place of each layer, and of the head */
     unsigned char experts[MODEL_MAX_LAYERS];   /* place of each layer's routed experts */
+    int tensors;                               /* 1: every place has a part of every layer; `of` is the first */
+    double end[KV_MOST_PLACES];                /* and of 1 the parts up to this place's are so much */
 } engine_split;
 
 /* A device, and what the engine has on it: addresses are the device's. */
@@ -65,6 +68,7 @@ typedef struct engine_place {
     unsigned char *scratch;                    /* activations */
     build_buffers buf;
     int32_t *in_dev;
+    size_t in_values;                          /* so many have room there */
     step_inputs in;                            /* in in_dev */
     int32_t *lora_rows;                        /* [n_ubatch] 0, 1, 2 ...; NULL: the model has no adapters */
 } engine_place;
@@ -79,11 +83,15 @@ typedef struct engine_crossing {
     void *dst[CROSSING_PARTS];
 } engine_crossing;
 
+struct engine_tensor;
+
 /* Between places. */
 typedef struct engine_way {
     void *host;                                /* values on their way; NULL: there is one place */
     kvant_relay *relay;                        /* the program as one list (place_relay.c) */
     size_t scratch_bytes;                      /* of each place */
+    int *part_heads;                           /* kv_config.part_heads; NULL: layers are whole */
+    struct engine_tensor *tensor;              /* tensor/tensor.h: parts of layers on all places; NULL: whole layers */
 } engine_way;
 
 /* Those who look on while a program runs. */
@@ -161,6 +169,9 @@ int engine_split_find(engine_split *s, const char *name, size_t n, int *place, k
 int engine_tensor_place(const kvant_model *m, const engine_split *s, const gguf_tensor *t);
 /* 1: a tensor of the routed experts of layer *l. */
 int engine_is_expert(const gguf_tensor *t, int *l);
+
+/* Splits of places: names, and shares of devices that are above 0.  As engine_split_make. */
+int engine_split_shares(const char *text, double *share, int n, kvant_diag *diag);
 
 /* ---- place/place_experts.c: which device has the routed experts of a layer ---- */
 int engine_split_experts(const kvant_model *m, const kvant_engine_params *p, engine_split *s, kvant_diag *diag);

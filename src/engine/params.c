@@ -6,6 +6,7 @@
 #include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/tensor/tensor.h"
 
 void kvant_engine_params_init(kvant_engine_params *p, size_t size)
 {
@@ -211,7 +212,10 @@ static int plan_pools(const kvant_model *m, const kvant_engine_params *p, const 
     if (code == KVANT_OK) {
         engine_kv_config(m, p, types, kinds, &cfg);
         for (int l = 0; place >= 0 && l < m->hp.n_layer + p->mtp; l++)
-            kinds[l] = s->of[l] == place ? kinds[l] : 0;
+            if (s->tensors)
+                types[l].h_kv = tensor_heads(m, s, place, l);
+            else
+                kinds[l] = s->of[l] == place ? kinds[l] : 0;
         code = kv_measure(&cfg, &sizes, diag);
     }
     kvant_free(types);
@@ -224,6 +228,27 @@ static int plan_pools(const kvant_model *m, const kvant_engine_params *p, const 
     return code;
 }
 
+/* Parts of every layer: each place has buffers twice, and its columns and heads. */
+static int plan_parts(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, kvant_plan *out,
+                      kvant_diag *diag)
+{
+    kvant_plan sum = { .n_ctx = p->n_ctx, .max_seqs = p->max_seqs }, one;
+
+    for (int i = 0; i < s->n; i++) {
+        KVANT_TRY(engine_plan_place(m, p, s, i, &one, diag));
+        sum.weights += one.weights;
+        sum.kv += one.kv;
+        sum.window += one.window;
+        sum.tail += one.tail;
+        sum.state += one.state;
+        sum.scratch += one.scratch;
+        sum.total += one.total;
+        sum.kv_bytes_per_token += one.kv_bytes_per_token;
+    }
+    *out = sum;
+    return KVANT_OK;
+}
+
 int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
                       kvant_plan *out, kvant_diag *diag)
 {
@@ -231,11 +256,14 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
     const int n = place < 0 ? s->n : 1, head = s->of[m->hp.n_layer];
     build_buffers buf;
 
+    if (s->tensors && place < 0)
+        return plan_parts(m, p, s, out, diag);
     KVANT_TRY(plan_pools(m, p, s, place, &o, diag));
     for (int i = 0; i < s->n; i++)
         o.weights += place < 0 || place == i ? engine_split_weights(m, s, i) : 0;
     o.weights += m->lora.bytes;
     o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), p->mtp * p->max_seqs, NULL, &buf);
+    o.scratch *= s->tensors ? 2 : 1;
     if (place < 0 || place == head) {
         o.scratch += (int64_t)p->logits_rows * m->hp.n_vocab * 4;
         o.scratch += p->mtp * (int64_t)m->hp.n_embd * (ENGINE_MTP_ROWS + 3) * p->max_seqs * 4;
@@ -268,6 +296,6 @@ int kvant_plan_device(const kvant_model *m, const kvant_engine_params *params, i
     memset(out, 0, sizeof *out);
     memcpy(out->device, s.name[i], sizeof s.name[i]);
     for (int l = 0; l <= m->hp.n_layer; l++)
-        out->layers += s.of[l] == i;
+        out->layers += s.tensors || s.of[l] == i;
     return engine_plan_place(m, &p, &s, i, &out->plan, diag);
 }

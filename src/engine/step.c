@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/tensor/tensor.h"
 #include "ops/operands.h"
 #include "engine/draft/pass.h"
 #include "engine/place/profile.h"
@@ -83,7 +84,7 @@ static const float *apart(builder *b, int l, int stage, const float *x, float *y
 void pass_build(kvant_engine *e, const pass *p)
 {
     builder *b = &e->b;
-    const int several = e->split.n > 1;
+    const int several = e->split.n > 1 && !e->split.tensors;
     visit v = { e, p, e->split.of[0] };
 
     arena_reset(&e->args);
@@ -97,7 +98,7 @@ void pass_build(kvant_engine *e, const pass *p)
     b->early = ends_early(e, p);
     b->hidden = p->hidden;
     b->n_seal = p->n_seal;
-    b->seal_late = !p->any_prompt && !p->seals_read && !several;
+    b->seal_late = !p->any_prompt && !p->seals_read && e->split.n == 1;
     b->max_pos = p->max_pos;
     b->top = p->top;
     b->ring.at = e->ring_used;
@@ -124,7 +125,7 @@ int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
         build_mtp_guess(&e->b);    /* behind it: its weights are wanted too */
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
-    return KVANT_OK;
+    return e->way.tensor ? tensor_cut(e, diag) : KVANT_OK;
 }
 
 /* How many of the likeliest tokens of its last row an item asks for. */
@@ -341,6 +342,11 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     build_late_seals(&e->b);
     if (e->b.error)
         return kvant_fail(diag, KVANT_EINTERNAL, "program: more than %d ops", e->max_ops);
+    if (e->way.tensor) {
+        KVANT_TRY(tensor_cut(e, diag));
+        KVANT_TRY(tensor_check(e, diag));
+        return tensor_submit(e, diag);
+    }
     for (int i = 0; i < e->b.n_ops; i++) /* in every build: an error ends a step, a wrong kernel call the process */
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
     if (e->watch.tap)

@@ -14,16 +14,17 @@ int serve_open(serve_rig *r, const char *path, kvant_engine_params ep, kvant_ses
     return serve_open_model(r, &mp, ep, sp);
 }
 
-/* KVANT_TEST_DEVICES=cpu:1,cpu:2: layers over these and routed experts on the CPU apart, where a test names no
- * device. */
+/* KVANT_TEST_DEVICES=cpu:1,cpu:2: layers over these and routed experts on the CPU apart, where a test names no device;
+ * KVANT_TEST_TENSOR=cpu:1,cpu:2: a part of every layer on each. */
 static void place(kvant_engine_params *ep)
 {
-    const char *devices = getenv("KVANT_TEST_DEVICES");
+    const char *devices = getenv("KVANT_TEST_DEVICES"), *parts = getenv("KVANT_TEST_TENSOR");
 
-    if (!devices || ep->device)
+    if ((!devices && !parts) || ep->device)
         return;
-    ep->device = devices;
-    ep->cpu_experts = INT_MAX;
+    ep->device = parts ? parts : devices;
+    ep->split_tensors = parts != NULL;
+    ep->cpu_experts = parts ? 0 : INT_MAX;
 }
 
 int serve_open_model(serve_rig *r, const kvant_model_params *mp, kvant_engine_params ep, kvant_session_params sp)

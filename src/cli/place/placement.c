@@ -1,6 +1,6 @@
 /* placement.c: llama.cpp's options that lay a model out over devices.  kvant gives whole layers to devices (-dev A,B,
- * -ts, -ngl N) and routed experts apart from them (-ot, --cpu-moe, --n-cpu-moe): what that already gives is a note,
- * what a user would miss is an error that says what to do. */
+ * -ts, -ngl N), parts of every layer (-sm tensor) and routed experts apart from them (-ot, --cpu-moe, --n-cpu-moe):
+ * what that already gives is a note, what a user would miss is an error that says what to do. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int several_devices(const opts *o)
 
 static int missed(const opts *o, int id, const char *wanted, kvant_diag *diag)
 {
-    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: several devices compute whole layers, in order; wanted %s",
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s %.80s: several devices have whole layers, or a part of every one; wanted %s",
                       opt_origin(o, id), opt_str(o, id) ? opt_str(o, id) : "", wanted);
 }
 
@@ -77,6 +77,7 @@ void placement_from_opts(const opts *o, kvant_engine_params *p)
         return;
     if (opt_given(o, OPT_OVERRIDE_TENSOR) && !rules_of_cpu(o))
         p->tensors = opt_str(o, OPT_OVERRIDE_TENSOR);
+    p->split_tensors = several_devices(o) && opt_given(o, OPT_SPLIT_MODE) && opt_is(o, OPT_SPLIT_MODE, "tensor");
     if (is_free(o))
         p->cpu_experts = -1;
     else if (!is_cpu_alone(o))
@@ -117,8 +118,9 @@ static int is_harmless(const opts *o, int id, kvant_diag *diag)
     switch (id) {
     case OPT_SPLIT_MODE:
         if (several_devices(o))
-            return opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "layer", diag);
-        return opt_is(o, id, "none") || opt_is(o, id, "layer") ? KVANT_OK : missed(o, id, "none or layer", diag);
+            return opt_is(o, id, "layer") || opt_is(o, id, "tensor") ? KVANT_OK
+                                                                     : missed(o, id, "layer or tensor", diag);
+        return opt_is(o, id, "row") ? missed(o, id, "none, layer or tensor", diag) : KVANT_OK;
     case OPT_TENSOR_SPLIT: return check_shares(o, diag);
     case OPT_MAIN_GPU:
         return opt_int(o, id) == 0 ? KVANT_OK : missed(o, id, "--device with that number (cuda:1)", diag);

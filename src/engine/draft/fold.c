@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/place/profile.h"
+#include "engine/tensor/tensor.h"
 
 /* Rows of one sequence, or of none: between two of them lie rows that did not count, which the ops of decode rows pass
  * over as a prompt's. */
@@ -68,15 +69,22 @@ static int fill(const kvant_engine *e, int only, fold_lists *l)
     return n;
 }
 
-/* The layers of one place. */
+static int send(kvant_engine *e, int place, kvant_diag *diag)
+{
+    const engine_place *at = &e->place[place];
+
+    return at->dev->vt->copy_in(at->dev, at->in_dev, e->in_sent, engine_fold_values(&e->p) * sizeof *at->in_dev, diag);
+}
+
+/* The layers of one place; those of a tensor split, whose states are everywhere, of all. */
 static int run(kvant_engine *e, int place, int n_seqs, int n_rows, kvant_diag *diag)
 {
     const engine_place *at = &e->place[place];
     const fold_lists l = lists_at(e, at->in_dev);
     builder *b = &e->b;
 
-    KVANT_TRY(at->dev->vt->copy_in(at->dev, at->in_dev, e->in_sent, engine_fold_values(&e->p) * sizeof *at->in_dev,
-                                   diag));
+    for (int i = place; i < (e->way.tensor ? e->split.n : place + 1); i++)
+        KVANT_TRY(send(e, i, diag));
     arena_reset(&e->args);
     engine_bind(e, place);
     b->n_ops = b->error = b->any_prompt = 0;
@@ -89,6 +97,11 @@ static int run(kvant_engine *e, int place, int n_seqs, int n_rows, kvant_diag *d
             build_fold(b, i);
     if (b->error)
         return kvant_fail(diag, KVANT_EINTERNAL, "fold: more than %d ops", e->max_ops);
+    if (e->way.tensor) {
+        KVANT_TRY(tensor_cut(e, diag));
+        KVANT_TRY(tensor_check(e, diag));
+        return tensor_submit(e, diag);
+    }
     for (int i = 0; i < b->n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
     return b->n_ops ? engine_submit_to(e, at->dev, e->ops, b->n_ops, 0, diag) : KVANT_OK;
@@ -103,7 +116,7 @@ int engine_fold(kvant_engine *e, int seq, kvant_diag *diag)
     fold_lists l = lists_at(e, e->in_sent);
     memset(e->in_sent, 0, engine_fold_values(&e->p) * sizeof *e->in_sent);
     const int n = fill(e, seq, &l);
-    for (int i = 0; i < e->split.n && code == KVANT_OK; i++)
+    for (int i = 0; i < (e->way.tensor ? 1 : e->split.n) && code == KVANT_OK; i++)
         code = run(e, i, n, l.q0[n], diag);
     for (int i = 0; i < n; i++) {
         if (l.prompt[i])

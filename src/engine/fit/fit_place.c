@@ -137,7 +137,8 @@ int fit_place(const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
     q.n_ctx = given ? given : int_min(m->hp.n_ctx_train, KVANT_FIT_TOKENS);
     q.pool_tokens = p->pool_tokens ? p->pool_tokens : pages_of(q.n_ctx);
     KVANT_TRY(kvant_plan_make(m, &q, &plan, diag)); /* what is wrong for other reasons than memory */
-    if (p->gpu_layers > 0 || p->tensors || device_is_host(p->device) || fit_fits(m, &q, -1) || choose(m, &q, p))
+    if (p->gpu_layers > 0 || p->tensors || p->split_tensors ||
+        device_is_host(p->device) || fit_fits(m, &q, -1) || choose(m, &q, p))
         return KVANT_OK;
     for (q.n_ctx /= 2; !given && q.n_ctx >= KVANT_PAGE; q.n_ctx /= 2) {
         q.pool_tokens = pages_of(q.n_ctx);

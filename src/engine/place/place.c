@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/tensor/tensor.h"
 
 /* ---- which layers ---- */
 
@@ -63,8 +64,8 @@ static int read_names(engine_split *s, const char *text, kvant_diag *diag)
     }
 }
 
-/* share[n] of devices, separated by commas or slashes; NULL: equal. */
-static int read_shares(const char *text, double *share, int n, kvant_diag *diag)
+/* Separated by commas or slashes; NULL: equal. */
+int engine_split_shares(const char *text, double *share, int n, kvant_diag *diag)
 {
     const char *s = text;
 
@@ -125,7 +126,9 @@ int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine
     KVANT_TRY(read_names(out, p->device, diag));
     for (int i = cpu; i < out->n; i++)
         out->device[i] = i - cpu;
-    KVANT_TRY(read_shares(p->split, share, out->n - cpu, diag));
+    if (p->split_tensors && out->n > 1)
+        return tensor_split_make(m, p, out, diag);
+    KVANT_TRY(engine_split_shares(p->split, share, out->n - cpu, diag));
     KVANT_TRY(share_layers(out, cpu, share, cpu ? all - p->gpu_layers : 0, all, diag));
     KVANT_TRY(check_shared(m, out, diag));
     return engine_split_experts(m, p, out, diag);
@@ -176,6 +179,8 @@ int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int pl
     int64_t bytes = 0;
     int l = 0;
 
+    if (s->tensors)
+        return tensor_weights(m, s, place);
     for (int i = 0; i < gguf_tensor_count(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         const int expert = engine_is_expert(t, &l) && l < m->hp.n_layer;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/tensor/tensor.h"
 
 enum { EMBEDDINGS, ATTENTION, DENSE, SHARED, ROUTERS, EXPERTS, OUTPUT, GROUPS };
 static const char *const group_names[] = { "embeddings", "attention", "feed-forward", "shared experts", "routers",
@@ -35,10 +36,8 @@ static int group_of(const gguf_tensor *t)
 }
 
 /* A token reads one row of the embeddings and the experts that it is given; of the rest everything. */
-static int64_t token_bytes(const kvant_model *m, const gguf_tensor *t, int group)
+static int64_t token_bytes(const kvant_model *m, int64_t bytes, int group)
 {
-    const int64_t bytes = (int64_t)t->bytes;
-
     if (group == EMBEDDINGS)
         return bytes / m->hp.n_vocab;
     return group == EXPERTS ? bytes / m->hp.n_expert * m->hp.n_expert_used : bytes;
@@ -61,9 +60,25 @@ static void add_tensor(const kvant_model *m, const engine_split *s, int place, c
     if (group == EXPERTS && engine_is_expert(t, &l) && l < m->hp.n_layer)
         here = s->experts[l];
     if (here == place)
-        add(&groups[group], (int64_t)t->bytes, token_bytes(m, t, group));
+        add(&groups[group], (int64_t)t->bytes, token_bytes(m, (int64_t)t->bytes, group));
     if (group == EMBEDDINGS && m->output == m->token_embd && head == place && has(t, "token_embd"))
         add(&groups[OUTPUT], here == place ? 0 : (int64_t)t->bytes, (int64_t)t->bytes);
+}
+
+/* Adds a place's part of tensor i.  The first place has the table of embeddings, and a part of it for the output
+ * where that has no matrix of its own. */
+static void add_part(const kvant_model *m, const engine_split *s, int place, int i, kvant_plan_group *groups)
+{
+    const gguf_tensor *t = gguf_tensor_at(m->file, i);
+    const int group = group_of(t), tied = group == EMBEDDINGS && m->output == m->token_embd && has(t, "token_embd");
+    const int64_t bytes = tensor_bytes(m, s, place, i), table = place ? 0 : (int64_t)t->bytes;
+
+    if (!tied && bytes)
+        add(&groups[group], bytes, token_bytes(m, bytes, group));
+    if (tied && table)
+        add(&groups[group], table, token_bytes(m, table, group));
+    if (tied)
+        add(&groups[OUTPUT], bytes - table, bytes - table);
 }
 
 /* Group i of those that have tensors, counted over all places. */
@@ -75,7 +90,10 @@ static int find_group(const kvant_model *m, const engine_split *s, int i, kvant_
         kvant_plan_group groups[GROUPS];
         memset(groups, 0, sizeof groups);
         for (int t = 0; t < gguf_tensor_count(m->file); t++)
-            add_tensor(m, s, place, gguf_tensor_at(m->file, t), groups);
+            if (s->tensors)
+                add_part(m, s, place, t, groups);
+            else
+                add_tensor(m, s, place, gguf_tensor_at(m->file, t), groups);
         for (int g = 0; g < GROUPS; g++)
             if (groups[g].tensors && n++ == i) {
                 *out = groups[g];

@@ -8,7 +8,7 @@
 
 int engine_most_crossings(const kvant_engine *e)
 {
-    return e->split.n > 1 ? e->split.n + 3 * e->m->hp.n_layer : 0;
+    return e->split.n > 1 && !e->split.tensors ? e->split.n + 3 * e->m->hp.n_layer : 0;
 }
 
 size_t engine_crossing_width(const kvant_engine *e)

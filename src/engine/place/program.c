@@ -3,18 +3,39 @@
 
 #include "base/text/sbuf.h"
 #include "engine/engine.h"
+#include "engine/tensor/tensor.h"
 #include "ops/fuse/fuse.h"
 #include "ops/operands.h"
+
+/* Parts of layers on several devices: the first one's program. */
+static int program_ops(const kvant_engine *e)
+{
+    return e->way.tensor ? e->way.tensor->place[0].n : e->b.n_ops;
+}
+
+static const kvant_op *program_op_at(const kvant_engine *e, int i)
+{
+    return e->way.tensor ? &e->way.tensor->place[0].ops[i] : &e->ops[i];
+}
+
+/* Columns are gathered before op i. */
+static int exchanged(const kvant_engine *e, int i)
+{
+    for (int k = 0; e->way.tensor && k < e->way.tensor->n_exchange; k++)
+        if (e->way.tensor->exchange[k].at[0] == i)
+            return 1;
+    return 0;
+}
 
 /* How many ops of the sample program, from op i on, its device runs as one; name: of the form, "" of a single op. */
 static int program_form(const kvant_engine *e, int i, const char **name)
 {
-    const int place = engine_place_of_op(e, i);
+    const int place = e->way.tensor ? 0 : engine_place_of_op(e, i);
     int n = 1;
-    while (i + n < e->b.n_ops && engine_place_of_op(e, i + n) == place)
+    while (i + n < program_ops(e) && (e->way.tensor ? !exchanged(e, i + n) : engine_place_of_op(e, i + n) == place))
         n++;
     kvant_op op;
-    n = device_next_op(e->place[place].dev, e->ops + i, n, &op);
+    n = device_next_op(e->place[place].dev, program_op_at(e, i), n, &op);
     const fuse_form *form = fuse_get(op.id);
     *name = form ? form->name : "";
     return n;
@@ -22,12 +43,14 @@ static int program_form(const kvant_engine *e, int i, const char **name)
 
 static void program_op(const kvant_engine *e, int i, const char *form, int part, int parts, sbuf *out)
 {
-    const kvant_op *op = &e->ops[i];
+    const kvant_op *op = program_op_at(e, i);
     const kvant_weight *w = op_weight_of(op->id, op->args);
     char more[64] = "";
 
     if (parts > 1)
         snprintf(more, sizeof more, "  [%.32s %d/%d]", form, part + 1, parts);
+    if (exchanged(e, i))
+        sbuf_printf(out, "     gather        columns of %d devices\n", e->split.n);
     if (w)
         sbuf_printf(out, "%4d %-13s %.48s %s%s\n", i, kvant_op_get(op->id)->name, w->name, w->type->name, more);
     else
@@ -50,7 +73,7 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
 {
     KVANT_TRY(engine_sample_program(e, 1, 0, diag));
     sbuf out = { 0 };
-    for (int i = 0; i < e->b.n_ops;) {
+    for (int i = 0; i < program_ops(e);) {
         const char *form;
         const int parts = program_form(e, i, &form);
         for (int part = 0; part < parts; part++, i++)
