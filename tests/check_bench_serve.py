@@ -120,6 +120,41 @@ def check_errors(url):
         C.ok(part in r.stderr, f"{args}: {r.stderr[-200:]}")
 
 
+def beside(*args, code=0, path=None):
+    """tools/serve_beside.py on a small model; path: a folder before PATH."""
+    env = dict(os.environ, PATH=f"{path}:{os.environ['PATH']}") if path else None
+    model = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
+    r = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "serve_beside.py"), "--kvant", os.path.join(BUILD, "bin", "kvant"), "--model",
+                        model, "--streams", "1,3", "--prompt-tokens", "12", "--gen-tokens", "6", *args], capture_output=True, text=True, env=env, check=False)
+    C.ok(r.returncode == code, f"serve_beside {args}: exit {r.returncode}, wanted {code}: {r.stderr[-300:]}")
+    return r
+
+
+def check_beside(folder):
+    """Two servers by turns; each fault ends the comparison by its name, and nothing is written."""
+    out = os.path.join(folder, "beside")
+    serve = "{kvant} serve -m {model} --port {port} -np 3"
+    two = ("--out", out, "--gate", "true", "--server", f"f16={serve}", "--server", f"q8={serve} -ctk q8_0 -ctv q8_0")
+    beside(*two, "--rounds", "2")
+    with open(out + ".json", encoding="utf-8") as f:
+        facts = json.load(f)
+    order = [(r["round"], r["server"], r["n"]) for r in facts["runs"]]
+    C.ok(order == [(i, s, n) for i in (0, 1) for s in ("f16", "q8") for n in (1, 3)], f"order: {order}")
+    C.ok(facts["before"][-1] == facts["after"][-1] and facts["before"][0]["code"] == 0 and facts["machine"]["cpus"] > 0, facts["before"])
+    with open(out + ".md", encoding="utf-8") as f:
+        text = f.read()
+    C.ok(text.count("| f16 | 1.00 |") == 2 and text.count("| q8 |") == 2, text[:600])
+    os.unlink(out + ".md")
+    smi = os.path.join(folder, "nvidia-smi")
+    with open(smi, "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\ncase $1 in *apps*) echo '77, other, 9 MiB';; *) echo 'a GPU, 1, 2';; esac\n")
+    os.chmod(smi, 0o755)
+    for args, code, part, path in [(two, 3, "the GPU is in use: 77, other", folder), ((*two, "--gate", "false"), 6, "gate 'false'", None),
+                                   (("--out", out, "--gate", "true", "--server", "x=false {port}"), 1, "server x ended with code 1", None),
+                                   (("--out", out, "--server", "x=sleep 9"), 2, "wanted NAME=COMMAND with {port}", None)]:
+        C.ok(part in beside(*args, code=code, path=path).stderr and not os.path.exists(out + ".md"), f"{part} wanted")
+
+
 def main():
     server = FakeServer(("127.0.0.1", 0), Fake)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -130,6 +165,8 @@ def main():
     check_errors(url)
     server.shutdown()
     if built(BUILD):
+        with tempfile.TemporaryDirectory() as folder:
+            check_beside(folder)
         with Server(BUILD, "-c", "512", "-np", "4") as s:
             r = json.loads(bench(f"http://127.0.0.1:{s.port}/v1", "-c", "2", "-r", "1", "-n", "8", "-p", "16", "--json").stdout)["runs"][0]
             C.ok(r["gen_total"] == 16 and r["prompt_tok_total"] > 30 and r["errors"] == 0, r)
