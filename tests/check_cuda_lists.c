@@ -51,7 +51,8 @@ static float projection[KVANT_QJL_VALUES];
 static kvant_kv_side side_of(const kvant_format *f, int d, int encoder, int layout, size_t *bytes)
 {
     const size_t row = kvant_format_row_bytes(f, d), tail = (size_t)TAILS * HEADS * KVANT_PAGE * (size_t)d / 2;
-    kvant_kv_side s = { .fmt = f, .row_bytes = row, .encoder = encoder, .layout = layout };
+    kvant_kv_side s = { .fmt = f, .row_bytes = row, .encoder = encoder };
+    s.layout = f->flags & KVANT_FORMAT_PAGE ? KVANT_LAYOUT_ROWS : layout; /* page scope has one layout */
     s.param = f->flags & KVANT_FORMAT_PARAM && strstr(f->name, "qjl") ? projection : NULL;
     s.head_bytes = row * KVANT_PAGE;
     s.page_bytes = s.head_bytes * HEADS;
@@ -374,7 +375,9 @@ int main(void)
                                             { "qjl1_256", "tbq3_0" },      { "qjl1_256", "turbo3_tcq" },
                                             { "q4_polar_r", "q4_polar_r" },{ "f16", "f16" },
                                             { "bf16", "bf16" },            { "f16", "tbq4_0" },
-                                            { "tbq4_0", "bf16" },          { "bf16", "f16" } };
+                                            { "tbq4_0", "bf16" },          { "bf16", "f16" },
+                                            { "ptcq3", "ptcq3" },          { "ptcq4", "ptcq2" },
+                                            { "ptcq3", "tbq4_0" },         { "f16", "ptcq4" } };
     int attended = 0;
     static const int shapes[][3] = {
         { 1024, 1024, 512 }, { 4096, 4096, 3072 }, { 12288, 4096, 1000 }, { 6144, 5120, 768 }, { 2048, 2560, 100 }
@@ -393,11 +396,10 @@ int main(void)
     for (int i = 0; i < kvant_format_count(); i++)
         for (int k = 0; k < 8; k++) {
             const int d = k & 4 ? 256 : 128;
-            if (kvant_format_at(i)->flags & KVANT_FORMAT_PAGE)
-                continue;              /* their pages have one layout */
+            const int paged = (kvant_format_at(i)->flags & KVANT_FORMAT_PAGE) != 0;
             if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                 check_seal(kvant_format_at(i), kvant_format_at(i), d, k & 1, k & 2);
-            if (kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
+            if (!paged && kvant_format_check(kvant_format_at(i), d, NULL) == KVANT_OK)
                 check_layout(kvant_format_at(i), d, k & 1, KVANT_LAYOUT_PRIVATE_K + (k & 2) / 2);
         }
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)

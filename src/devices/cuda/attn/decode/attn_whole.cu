@@ -297,7 +297,7 @@ static __global__ void __launch_bounds__(most_warps(D) * 32, 1) decode_whole(dec
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const uint32_t base = shared_at(smem);
     uint16_t *raw = (uint16_t *)(smem + BARS), *turned = raw + DECODE_HEADS * D; /* where others have their plan */
-    const warp_room r = room_of<D>(p, smem, base, warp, lane);
+    const warp_room r = room_of<D, ARCH_90, is_page(KIND_K)>(p, smem, base, warp, lane);
     room_begin<ARCH_90, is_page(KIND_K)>(p, smem, r, lane);
     const int unit = (int)blockIdx.x / p.whole, in = unit % units_per_row(p);
     /* the batch is there since before the list's first op */

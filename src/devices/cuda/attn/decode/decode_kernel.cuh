@@ -14,7 +14,7 @@ static __device__ __forceinline__ void decode_all(const decode_job &p)
     const uint32_t base = shared_at(smem);
     row_span *spans = (row_span *)(smem + BARS);
     const plan t = { spans, (int *)(smem + SUMS) };
-    const warp_room r = room_of<D, MAKE>(p, smem, base, warp, lane);
+    const warp_room r = room_of<D, MAKE, PAGES>(p, smem, base, warp, lane);
     uint32_t phase = 0;
 
     room_begin<MAKE, PAGES>(p, smem, r, lane);

@@ -183,28 +183,31 @@ static __device__ __forceinline__ uint32_t tables_at(uint32_t base)
     return (base + TABLE - 1) & ~(TABLE - 1u);
 }
 
-template <int D, int MAKE = ARCH_90>
+/* PAGES: perhaps of page scope. */
+template <int D, int MAKE, bool PAGES>
 static __device__ __forceinline__ warp_room room_of(const decode_job &p, uint8_t *smem, uint32_t base, int warp,
                                                     int lane)
 {
     const uint32_t first = MAKE == ARCH_90 ? tables_at(base) : 0; /* from tables_from on */
     const uint32_t table = first + (uint32_t)lane * 4, trellis = table + TABLE * (uint32_t)book_tables(p);
-    const uint32_t page = table + TABLE * (uint32_t)page_table(p);
     warp_room r;
     r.bar_k = base + (uint32_t)warp * 32;
     r.bar_v = r.bar_k + 8;
     r.slot_k = smem + slot_at<MAKE>(p, base, warp);
     r.slot_v = r.slot_k + shape<D, MAKE>::BLOCKS * p.k.block_bytes;
-    r.table_k = is_page(p.k.kind) ? page : p.k.kind == KIND_TRELLIS ? trellis : table;
-    r.table_v = is_page(p.v.kind) ? page + TABLE * (uint32_t)(page_tables(p) - 1)
-                : p.v.kind == KIND_TRELLIS ? trellis : table + 128;
+    r.table_k = p.k.kind == KIND_TRELLIS ? trellis : table;
+    r.table_v = p.v.kind == KIND_TRELLIS ? trellis : table + 128;
+    if (PAGES && is_page(p.k.kind))
+        r.table_k = table + TABLE * (uint32_t)page_table(p);
+    if (PAGES && is_page(p.v.kind))
+        r.table_v = table + TABLE * (uint32_t)(page_table(p) + page_tables(p) - 1);
     r.k_at = shared_at(r.slot_k);
     r.v_at = shared_at(r.slot_v);
     r.mirror = base + MIRRORS;
     return r;
 }
 
-/* All threads, before a barrier: barriers of the block's warps, what byte permutes read.  PAGES: of page scope. */
+/* All threads, before a barrier: barriers of the block's warps, what byte permutes read. */
 template <int MAKE, bool PAGES>
 static __device__ __forceinline__ void room_begin(const decode_job &p, uint8_t *smem, const warp_room &r, int lane)
 {

@@ -183,7 +183,8 @@ template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) pre
         if (side.cls == PACK_HALF)
             copy_half(from, p.d, to, who);
         else
-            make_coded<(PAGES & RESIDUALS) != 0>(side, is_v, from, page, kv, b, KEYS, to, who);
+            make_coded<(PAGES & RESIDUALS) != 0, true, (PAGES & SCOPED) != 0>(side, is_v, from, page, kv, b, KEYS, to,
+                                                                              who);
     } else if (j == p.seqs.stride && seq == 0 && p.v.s.space != SPACE_REAL) {
         const maker who = { (int)(blockIdx.y * blockDim.x + threadIdx.x), (int)(gridDim.y * blockDim.x), NULL };
         make_turn(p.v.s.space, turn_width(p.d), turn_ahead(p), who);
@@ -297,6 +298,9 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     if ((p->d != 64 && p->d != 128 && p->d != 256) || !side_fits(k, PACK_K, p->d, &p->k) ||
         !side_fits(v, PACK_V, p->d, &p->v))
         return false;
+    const bool scoped = p->k.cls == PACK_PAGE || p->v.cls == PACK_PAGE;
+    if (scoped && (p->k.cls == PACK_BF16 || p->v.cls == PACK_BF16 || p->k.width != p->d)) /* no kernels */
+        return false;
     const int group = a->h / a->h_kv;
     static_cast<attn_call &>(*p) = cuda_attn_call(a);
     p->rows = p->make == ARCH_90 ? (int)ROWS : prefill_rows_80(*p, d->smem_max);
@@ -325,6 +329,8 @@ size_t prefill_scratch(const cuda_device *d, const prefill_job &p)
 /* A job's bits of what kernels are compiled for. */
 static int pages_of(const prefill_job &p)
 {
+    if (p.k.cls == PACK_PAGE || p.v.cls == PACK_PAGE)
+        return SCOPED;
     return p.k.shape.codes == CODES_SIGNED && p.v.shape.codes == CODES_SIGNED
                ? (int)RESIDUALS
                : (p.k.cls == PACK_BF16 ? BF16_K : 0) | (p.v.cls == PACK_BF16 ? BF16_V : 0);
@@ -332,10 +338,10 @@ static int pages_of(const prefill_job &p)
 
 template <int PAGES> static prefill_fn kernel_of_width(const prefill_job &p)
 {
-    return p.d == 64                        ? prefill_kernel<64, 64, PAGES & ~RESIDUALS>
+    return p.d == 64                        ? prefill_kernel<64, 64, PAGES & ~(RESIDUALS | SCOPED)>
            : p.d == 256                     ? prefill_kernel<256, 256, PAGES>
            : p.k.width == 128               ? prefill_kernel<128, 128, PAGES>
-                                            : prefill_kernel<128, 256, PAGES & ~(BF16_K | RESIDUALS)>;
+                                            : prefill_kernel<128, 256, PAGES & ~(BF16_K | RESIDUALS | SCOPED)>;
 }
 
 static prefill_fn kernel_of(const prefill_job &p)
@@ -347,6 +353,7 @@ static prefill_fn kernel_of(const prefill_job &p)
     case BF16_V: return kernel_of_width<BF16_V>(p);
     case BF16_K | BF16_V: return kernel_of_width<BF16_K | BF16_V>(p);
     case RESIDUALS: return kernel_of_width<RESIDUALS>(p);
+    case SCOPED: return kernel_of_width<SCOPED>(p);
     default: return kernel_of_width<0>(p);
     }
 }
@@ -377,7 +384,11 @@ static void ahead_run(cuda_device *d, const prefill_job &p, int pages)
     if (pages & BF16_K)
         cuda_launch(d, prefill_ahead_bf16, each, AHEAD_THREADS / 2, 0, p);
     else
-        cuda_launch(d, pages & RESIDUALS ? prefill_ahead<RESIDUALS> : prefill_ahead<0>, sides, ahead_threads(p), 0, p);
+        cuda_launch(d,
+                    pages & RESIDUALS ? prefill_ahead<RESIDUALS>
+                    : pages & SCOPED  ? prefill_ahead<SCOPED>
+                                      : prefill_ahead<0>,
+                    sides, ahead_threads(p), 0, p);
 }
 
 query_operands prefill_operands(const prefill_job &p, unsigned char *scratch)

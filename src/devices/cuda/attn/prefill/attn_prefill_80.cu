@@ -160,10 +160,10 @@ template <int D, int W, int PAGES> static __global__ void __launch_bounds__(256,
 
 template <int PAGES> static prefill_fn kernel_of_width(const prefill_job &p)
 {
-    return p.d == 64          ? prompt_kernel<64, 64, PAGES & ~RESIDUALS>
+    return p.d == 64          ? prompt_kernel<64, 64, PAGES & ~(RESIDUALS | SCOPED)>
            : p.d == 256       ? prompt_kernel<256, 256, PAGES>
            : p.k.width == 128 ? prompt_kernel<128, 128, PAGES>
-                              : prompt_kernel<128, 256, PAGES & ~(BF16_K | RESIDUALS)>;
+                              : prompt_kernel<128, 256, PAGES & ~(BF16_K | RESIDUALS | SCOPED)>;
 }
 
 prefill_fn prefill_kernel_80(const prefill_job &p, int pages)
@@ -173,6 +173,7 @@ prefill_fn prefill_kernel_80(const prefill_job &p, int pages)
     case BF16_V: return kernel_of_width<BF16_V>(p);
     case BF16_K | BF16_V: return kernel_of_width<BF16_K | BF16_V>(p);
     case RESIDUALS: return kernel_of_width<RESIDUALS>(p);
+    case SCOPED: return kernel_of_width<SCOPED>(p);
     default: return kernel_of_width<0>(p);
     }
 }

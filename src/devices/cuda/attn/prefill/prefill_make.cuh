@@ -16,8 +16,9 @@
 
 enum { KEYS = 64, STAGES = 3 }; /* keys of a tile, most tiles of a ring */
 
-/* Kernels are compiled for these, a bit each: K's pages are bf16 rows, V's are, both have residuals (CODES_SIGNED). */
-enum { BF16_K = 1, BF16_V = 2, RESIDUALS = 4 };
+/* Kernels are compiled for these, a bit each: K's pages are bf16 rows, V's are, both have residuals (CODES_SIGNED), K's
+ * or V's are of page scope (PACK_PAGE), which no others have: it would cost their makers registers. */
+enum { BF16_K = 1, BF16_V = 2, RESIDUALS = 4, SCOPED = 8 };
 
 /* Bytes of one head page of both sides, copied ahead of the makers. */
 static __host__ __device__ inline size_t raw_bytes(const prefill_job &p)
@@ -441,9 +442,9 @@ static __device__ void make_pages(const prefill_side &side, const uint8_t *page,
     }
 }
 
-/* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals; SHARED: of signs.
- * True: copies are under way. */
-template <bool SIGNED, bool SHARED = true>
+/* A side's encoded page; at: the head's page, in global memory or its copy; SIGNED: with residuals; SHARED: of signs;
+ * PAGED: perhaps of page scope.  True: copies are under way. */
+template <bool SIGNED, bool SHARED = true, bool PAGED = false>
 static __device__ bool make_coded(const prefill_side &side, bool is_v, const uint8_t *at, int page, int kv,
                                   const books &b, int live, uint8_t *to, const maker &w)
 {
@@ -470,7 +471,10 @@ static __device__ bool make_coded(const prefill_side &side, bool is_v, const uin
             make_k_trellis(side, at, b.side[0].trellis, to, w);
         return false;
     case PACK_SIGN: make_k_sign<SHARED>(side, at, to, w); return false;
-    case PACK_PAGE: make_pages(side, at, b.side[is_v].trellis, to, w); return false;
+    case PACK_PAGE:
+        if (PAGED)
+            make_pages(side, at, b.side[is_v].trellis, to, w);
+        return false;
     case PACK_HALF: make_half(at, side.width, is_v ? live : KEYS, to, w); return true;
     default: make_any(side, page, kv, is_v ? side_scale(side.s) : 1.0f, is_v ? live : KEYS, to, w); return false;
     }
@@ -571,7 +575,8 @@ static __device__ __forceinline__ bool make_side(const prefill_job &p, const til
         make_half(from, p.d, live, to, who);
         return true;
     }
-    return make_coded<(PAGES & RESIDUALS) != 0, PAGES != 0>(side, i, from, page, kv, b, live, to, who);
+    return make_coded<(PAGES & RESIDUALS) != 0, (PAGES & ~SCOPED) != 0, (PAGES & SCOPED) != 0>(side, i, from, page, kv,
+                                                                                              b, live, to, who);
 }
 
 /* Tile n of the plan.  True: copies are under way. */
