@@ -59,7 +59,7 @@ static void check_own(kvant_device *dev, kvant_cuda_bench_attn_fn bench)
         { "bf16", "tbq4_0" }, { "bf16", "turbo3_tcq" }, { "turbo4_66", "bf16" },
         { "q8_0", "bf16" },   { "qjl1_256", "bf16" },   { "q4_polar_r", "q4_polar_r" },
         { "ptcq2", "ptcq2" }, { "ptcq3", "ptcq3" },     { "ptcq4", "ptcq4" },
-        { "ptcq3", "q8_0" },  { "turbo4_66", "ptcq2" }, { "ptcq4", "f16" }
+        { "ptcq3", "q8_0" },  { "q8_0", "ptcq2" },     { "ptcq4", "f16" }
     };
     static const int dims[] = { 128, 64, 256 };
 
