@@ -1,15 +1,20 @@
 /* matmul_id.c: the stages of matmul_id (expert weights) for any ISA table.
- * Few rows (decode): one stage, each row is a product of its own, every part takes its share of the panels.
- * Many rows (prompts):
+ * One token: one stage, each row is a product of its own.
+ * Several (prompts, steps of several sequences, drafts):
  *     stage 0   part 0 sorts the rows by expert, stable, so the order depends on the ids alone
  *     stage 1   activations are gathered (and quantised) in that order
- *     stage 2   one product per expert, rows scattered to y
- * Either way a row's result depends on nothing but its own x and its expert. */
+ *     stage 2   one product per expert that has rows, rows scattered to y
+ * Either way a part takes panels that follow one another over the rows, or the experts, as if they were one matrix: it
+ * reads one stretch of memory, has few rows to quantise, and no part waits where the panels of one expert cannot be
+ * shared out evenly.  A row's result depends on nothing but its own x and its expert. */
 #include <string.h>
 #include "devices/cpu/matmul/matmul_drive.h"
 #include "ops/op_util.h"
 
-enum { ID_FEW_ROWS = 16 };      /* arbitrary, not tuned: below, sorting and two barriers cost more than they save */
+enum {
+    ID_PANEL_ROWS = 8,          /* reading a panel takes as long as so many rows of it: an estimate, 12 GB/s a core */
+    ID_LEAST_PANELS = 4,        /* of each part, or the rows of an expert are shared out too */
+};
 
 extern const kvant_cpu_kernel kvant_matmul_id_ref;
 
@@ -18,9 +23,10 @@ static int64_t row_count(const kvant_matmul_id_args *a)
     return (int64_t)a->n * a->k;
 }
 
+/* A token's experts are all different; those of several tokens are read once each when their rows are sorted. */
 static int is_few(const kvant_matmul_id_args *a)
 {
-    return row_count(a) <= ID_FEW_ROWS;
+    return a->n <= 1;
 }
 
 /* Shared scratch: first row of each expert [n_expert + 1], rows in sorted order, activations in that order. */
@@ -130,23 +136,37 @@ static matmul_job job_of(const kvant_matmul_id_args *a, int expert)
     return j;
 }
 
+/* Panels [p0, p1) of one row; x_before: what the part's own room holds quantised. */
+static void run_row(const matmul_isa *isa, const kvant_matmul_id_args *a, int64_t r, matmul_cut c,
+                    const float **x_before, const kvant_work *work)
+{
+    matmul_job j = job_of(a, a->ids[r]);
+
+    j.y = a->y + r * j.ldy;
+    j.x = x_of(a, r);
+    if (!matmul_uses_int(isa, a->w, a->compute)) {
+        matmul_f32(isa, &j, c, work->local);
+        return;
+    }
+    matmul_xq q = matmul_xq_at((uint8_t *)work->local + matmul_tile_scratch(), 1, j.k);
+    if (j.x != *x_before)
+        isa->quantise(j.x, &q, 0);
+    *x_before = j.x;
+    matmul_int(isa, &j, &q, c, work->local);
+}
+
 static void run_few(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts, const kvant_work *work)
 {
-    int integer = matmul_uses_int(isa, a->w, a->compute);
+    const int64_t panels = ((const matmul_packed *)a->w->packed)->panels;
+    const float *x = NULL;
+    int64_t at, end;
 
-    for (int64_t r = 0; r < row_count(a); r++) {
-        matmul_job j = job_of(a, a->ids[r]);
-        matmul_cut c = matmul_split(1, j.w->panels, 1, part, parts);
-        j.y = a->y + r * j.ldy;
-        j.x = x_of(a, r);
-        if (integer && c.p1 > c.p0) {
-            matmul_xq q = matmul_xq_at((uint8_t *)work->local + matmul_tile_scratch(), 1, j.k);
-            if (r == 0 || j.x != x_of(a, r - 1))
-                isa->quantise(j.x, &q, 0);
-            matmul_int(isa, &j, &q, c, work->local);
-        } else if (!integer) {
-            matmul_f32(isa, &j, c, work->local);
-        }
+    part_range(row_count(a) * panels, part, parts, &at, &end);
+    while (at < end) {
+        matmul_cut c = { 0, 1, at % panels, at % panels + end - at };
+        c.p1 = c.p1 < panels ? c.p1 : panels;
+        run_row(isa, a, at / panels, c, &x, work);
+        at += c.p1 - c.p0;
     }
 }
 
@@ -163,12 +183,57 @@ static matmul_xq xq_from(matmul_xq q, int64_t row)
     return q;
 }
 
+/* Returns the cost of a panel of an expert with m rows. */
+static int64_t panel_cost(int64_t m)
+{
+    return m > 0 ? m + ID_PANEL_ROWS : 0;
+}
+
+static int64_t clamp(int64_t v, int64_t most)
+{
+    return v < 0 ? 0 : v > most ? most : v;
+}
+
+/* Walks the experts for one part: its range of the cost of all panels, or of none (cost 0: rows are shared out too). */
+typedef struct id_walk {
+    int64_t lo, hi, before;
+} id_walk;
+
+static id_walk walk_begin(const kvant_matmul_id_args *a, const id_scratch *s, int64_t panels, int part, int parts)
+{
+    id_walk w = { 0, 0, 0 };
+    int64_t cost = 0, filled = 0;
+
+    for (int e = 0; e < a->w->n_expert; e++) {
+        cost += panel_cost(s->first[e + 1] - s->first[e]);
+        filled += s->first[e + 1] > s->first[e];
+    }
+    if (filled * panels >= (int64_t)ID_LEAST_PANELS * parts)
+        part_range(cost * panels, part, parts, &w.lo, &w.hi);
+    else
+        w.hi = -1;
+    return w;
+}
+
+/* The part's share of the next expert, which has m rows. */
+static matmul_cut walk_next(id_walk *w, int64_t m, int64_t panels, int tile, int part, int parts)
+{
+    const int64_t cost = panel_cost(m), lo = w->lo - w->before, hi = w->hi - w->before;
+
+    if (w->hi < 0)
+        return matmul_split(m, panels, tile, part, parts);
+    w->before += cost * panels;
+    return (matmul_cut){ 0, m, clamp((lo + cost - 1) / cost, panels), clamp((hi + cost - 1) / cost, panels) };
+}
+
 static void run_experts(const matmul_isa *isa, const kvant_matmul_id_args *a, int part, int parts,
                         const kvant_work *work)
 {
     id_scratch s = id_scratch_at(a, work->shared);
     int integer = matmul_uses_int(isa, a->w, a->compute);
     matmul_xq all = matmul_xq_at(s.x, row_count(a), a->w->n_in);
+    const int64_t panels = ((const matmul_packed *)a->w->packed)->panels;
+    id_walk walk = walk_begin(a, &s, panels, part, parts);
 
     for (int e = 0; e < a->w->n_expert; e++) {
         matmul_job j = job_of(a, e);
@@ -177,7 +242,9 @@ static void run_experts(const matmul_isa *isa, const kvant_matmul_id_args *a, in
         j.x = (const float *)s.x + s.first[e] * j.k;
         if (j.m == 0)
             continue;
-        matmul_cut c = matmul_split(j.m, j.w->panels, integer ? isa->int_rows : isa->rows, part, parts);
+        matmul_cut c = walk_next(&walk, j.m, panels, integer ? isa->int_rows : isa->rows, part, parts);
+        if (c.p0 >= c.p1)
+            continue;
         matmul_xq q = xq_from(all, s.first[e]);
         if (integer)
             matmul_int(isa, &j, &q, c, work->local);

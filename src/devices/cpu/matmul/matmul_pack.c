@@ -223,14 +223,36 @@ void kvant_cpu_pack_part(const kvant_weight *w, int part, int parts)
     }
 }
 
-int kvant_cpu_same_input(const kvant_op *a, const kvant_op *b)
+static int is_integer(const matmul_packed *w)
 {
-    static const unsigned char packs_x[KVANT_OP_COUNT] = { [KVANT_OP_MATMUL] = 1 };
-    if (!packs_x[a->id] || b->id != a->id)
-        return 0;
-    const kvant_matmul_args *p = a->args, *q = b->args;
+    return w->layout > LAYOUT_BF16;
+}
+
+static int same_rows(const void *a, const void *b)
+{
+    const kvant_matmul_args *p = a, *q = b;
     const matmul_packed *v = p->w->packed, *w = q->w->packed;
 
     return v && w && p->x == q->x && p->m == q->m && p->ldx == q->ldx && p->compute == q->compute &&
-           p->w->n_in == q->w->n_in && p->y != q->y && (v->layout > LAYOUT_BF16) == (w->layout > LAYOUT_BF16);
+           p->w->n_in == q->w->n_in && p->y != q->y && is_integer(v) == is_integer(w);
+}
+
+/* Gate and up of the same rows: sorted and gathered once. */
+static int same_experts(const void *a, const void *b)
+{
+    const kvant_matmul_id_args *p = a, *q = b;
+    const matmul_packed *v = p->w->packed, *w = q->w->packed;
+
+    return v && w && p->x == q->x && p->ids == q->ids && p->n == q->n && p->k == q->k && p->x_div == q->x_div &&
+           p->ldx == q->ldx && p->compute == q->compute && p->w->n_in == q->w->n_in && p->y != q->y &&
+           p->w->n_expert == q->w->n_expert && is_integer(v) == is_integer(w);
+}
+
+int kvant_cpu_same_input(const kvant_op *a, const kvant_op *b)
+{
+    static int (*const same[KVANT_OP_COUNT])(const void *, const void *) = {
+        [KVANT_OP_MATMUL] = same_rows,
+        [KVANT_OP_MATMUL_ID] = same_experts,
+    };
+    return a->id == b->id && same[a->id] && same[a->id](a->args, b->args);
 }
