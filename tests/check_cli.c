@@ -792,6 +792,13 @@ static void test_placement(void)
         }
     const double routed = json_num(out, "devices.1.groups.0.bytes");
     CHECK(json_num(out, "devices.1.groups.0.token_bytes") * 4 == routed, "2 of 8 experts: %s", out);
+    EXPECT_JSON("bench", EXPERTS, "--device", "cpu:1", "--cpu-moe", "-p", "0", "-n", "2", "-r", "1", "-o", "json");
+    CHECK(json_num(out, "0.cpu_experts_bytes") > 0 && json_num(out, "0.cpu_experts_ns") > 0 &&
+              json_num(out, "0.memory_read_gbs") > 0,
+          "experts' bytes, time and memory's rate: %.700s", out);
+    EXPECT_OK("bench", EXPERTS, "--device", "cpu:1", "--cpu-moe", "-p", "16", "-n", "2", "-r", "1", "-o", "md");
+    CHECK(strstr(out, "experts GB/s |") && strstr(out, "GB/s\nat which") && strstr(out, "|                |\n"),
+          "a column of experts' reads, empty for a prompt: %.900s", out);
     EXPECT_OK("bench", EXPERTS, "--device", "cpu:1", "--cpu-moe", "-p", "16", "-n", "0", "-r", "1", "-o", "json");
     CHECK(strstr(out, "\"cpu:1+cpu\"") && strstr(out, "\"n_cpu_moe\":2,"), "%s", out);
     EXPECT_JSON("plan", EXPERTS, "-c", "128", "-ctk", "f16", "--json");

@@ -303,6 +303,54 @@ static void check_placements(kvant_model *m, const char *path)
     compare(m, &p, "cpu:3", n, path);
 }
 
+/* ---- what the CPU reads ---- */
+
+/* Bytes of the routed experts that one token reads. */
+static int64_t token_bytes(const kvant_model *m)
+{
+    int64_t n = 0;
+    int l;
+
+    for (int i = 0; i < gguf_tensor_count(m->file); i++) {
+        const gguf_tensor *t = gguf_tensor_at(m->file, i);
+        if (engine_is_expert(t, &l))
+            n += (int64_t)t->bytes / m->hp.n_expert * m->hp.n_expert_used;
+    }
+    return n;
+}
+
+/* Experts are counted in steps without prompts, once where two sequences want the same; with the device's own relay and
+ * without. */
+static void check_reads(kvant_model *m, int streamed)
+{
+    kvant_engine_params p = params("cpu:1");
+    kvant_item prompt[2], one[2];
+    int32_t token = 7;
+    int64_t bytes, ns;
+    int used = 0, s;
+
+    p.cpu_experts = INT_MAX;
+    kvant_engine *e = make(m, &p);
+    if (e && streamed)
+        change(e, "cpu:1");
+    for (int i = 0; e && i < 2; i++) {
+        CHECK(kvant_seq_new(e, &s, NULL) == KVANT_OK, "sequence");
+        prompt[i] = (kvant_item){ s, &token, 1, 1, KVANT_LOGITS_LAST };
+        one[i] = (kvant_item){ s, &token, 1, 0, KVANT_LOGITS_LAST };
+    }
+    if (!e || step(e, prompt, 2, got, &used, NULL) != KVANT_OK)
+        return;
+    kvant_engine_expert_reads(e, &bytes, &ns);
+    CHECK(bytes == 0 && ns == 0, "%lld bytes of a prompt", (long long)bytes);
+    for (int i = 0; i < 3; i++)
+        CHECK(step(e, one, 1 + i % 2, got, &used, NULL) == KVANT_OK, "step");
+    kvant_engine_expert_reads(e, &bytes, &ns);
+    CHECK(bytes >= 3 * token_bytes(m) && bytes < 4 * token_bytes(m) && ns > 0, "%lld bytes in %lld ns, wanted %lld or "
+          "little more: two sequences had the same token at one place", (long long)bytes, (long long)ns,
+          3 * (long long)token_bytes(m));
+    kvant_engine_free(e);
+}
+
 /* ---- faults ---- */
 
 static kvant_engine *changed(kvant_model *m)
@@ -403,6 +451,8 @@ int main(void)
             continue;
         check_placements(m, mp.path);
         if (i == 1) {
+            check_reads(m, 0);
+            check_reads(m, 1);
             check_cpu_fails(m);
             check_lost(m);
         }

@@ -280,6 +280,10 @@ int kvant_seq_lora(kvant_engine *e, int seq, const float *scales, int n, kvant_d
  * state are copied.  KVANT_EINVAL (no such sequence, or broken), KVANT_ENOSPC (max_seqs live, or no page free). */
 int kvant_seq_fork(kvant_engine *e, int src, int *seq, kvant_diag *diag);
 int kvant_seq_length(const kvant_engine *e, int seq);             /* tokens so far, or KVANT_EINVAL */
+/* Bytes of routed experts that the CPU has read so far, in passes without prompts, where it has them apart from their
+ * layers, and the nanoseconds in which it computed with them; an expert that several rows of a pass have counts once.
+ * 0 and 0: none are apart, or another device has them. */
+void kvant_engine_expert_reads(const kvant_engine *e, int64_t *bytes, int64_t *ns);
 int64_t kvant_seq_cache_bytes(const kvant_engine *e, int seq);    /* of its pages, tail and state, or KVANT_EINVAL */
 
 /* GREEDY: of the last row only the likeliest token comes back (kvant_step_token); its logits stay on the device.

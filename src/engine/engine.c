@@ -114,6 +114,7 @@ static int create_scratch(kvant_engine *e, kvant_diag *diag)
     e->cross = kvant_calloc(crossings, sizeof *e->cross);
     e->way.relay = kvant_calloc(2 * crossings + 1, sizeof *e->way.relay); /* a piece, a message each, a piece */
     engine_relay_ready(e);
+    KVANT_TRY(engine_reads_create(e, diag));
     if (e->way.host && e->cross && e->way.relay)
         return KVANT_OK;
     return kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory for rows between devices");
@@ -411,6 +412,7 @@ void kvant_engine_free(kvant_engine *e)
     kvant_free(e->way.host);
     kvant_free(e->cross);
     kvant_free(e->way.relay);
+    kvant_free(e->way.reads.seen);
     arena_free(&e->args);
     kvant_free(e->ops);
     kvant_free(e->in_host);

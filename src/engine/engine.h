@@ -85,6 +85,12 @@ typedef struct engine_crossing {
 
 struct engine_tensor;
 
+/* Routed experts that are apart and that the CPU has read, in passes without prompts. */
+typedef struct engine_reads {
+    int64_t bytes, ns;
+    unsigned char *seen;                       /* [n_expert]; NULL: none are apart */
+} engine_reads;
+
 /* Between places. */
 typedef struct engine_way {
     void *host;                                /* values on their way; NULL: there is one place */
@@ -92,6 +98,7 @@ typedef struct engine_way {
     size_t scratch_bytes;                      /* of each place */
     int *part_heads;                           /* kv_config.part_heads; NULL: layers are whole */
     struct engine_tensor *tensor;              /* tensor/tensor.h: parts of layers on all places; NULL: whole layers */
+    engine_reads reads;
 } engine_way;
 
 /* Those who look on while a program runs. */
@@ -204,6 +211,11 @@ void engine_cross(kvant_engine *e, int from, int to);
 const float *engine_apart(kvant_engine *e, int home, int l, int stage, const float *x, float *y, int width);
 /* Submits the first n ops, each on its place, with the crossings between. */
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag);
+
+/* ---- place/place_reads.c: lists of the CPU ---- */
+int engine_reads_create(kvant_engine *e, kvant_diag *diag);
+/* Submits ops to a place whose addresses are plain pointers. */
+int engine_submit_host(kvant_engine *e, int place, const kvant_op *ops, int n, kvant_diag *diag);
 
 /* ---- place/place_relay.c: a program over the CPU and one device that runs it by itself ---- */
 /* That device's place; -1: there is none, or there are others than it and the CPU. */

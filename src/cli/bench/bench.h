@@ -10,6 +10,13 @@
 
 enum { BENCH_MAX_REPS = 10000 };
 
+/* Routed experts that the CPU read while it generated, apart from their layers, and the rate at which as many threads
+ * read memory; 0: none, or not measured. */
+typedef struct bench_reads {
+    int64_t bytes, ns;
+    double memory_gbs;
+} bench_reads;
+
 /* One test: n_prompt tokens as a prompt, then n_gen one by one, at a depth; measured reps times. */
 typedef struct bench_result {
     const char *model_path;
@@ -22,6 +29,7 @@ typedef struct bench_result {
     int64_t *samples_ns;
     int n_samples;
     bench_spec spec; /* how it generated */
+    bench_reads reads; /* of the measured samples */
     char test_time[32]; /* ISO 8601, UTC, when the test began */
 } bench_result;
 
@@ -37,7 +45,9 @@ typedef struct bench_printer {
     const char *kind;
     int n;
     int again;                         /* md: something stands behind the last row, so the head comes once more */
-    int show_threads, show_batch, show_ubatch, show_types, show_tail; /* md columns that are worth it */
+    int show_threads, show_batch, show_ubatch, show_types, show_tail, show_reads; /* md columns */
+    double memory_gbs; /* of the reads that were shown */
+    int read_threads;
 } bench_printer;
 void bench_begin(bench_printer *p);
 int bench_print(bench_printer *p, const bench_result *r, kvant_diag *diag);

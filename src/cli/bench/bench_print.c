@@ -135,6 +135,11 @@ static void put_own(jsonw *w, const bench_result *r)
     jsonw_kstr(w, "compute", p->compute == KVANT_COMPUTE_F32 ? "f32" : "auto");
     jsonw_kint(w, "cache_bytes", r->cache_bytes);
     jsonw_kint(w, "n_parallel", r->n_parallel);
+    if (r->reads.ns > 0) {
+        jsonw_kint(w, "cpu_experts_bytes", r->reads.bytes);
+        jsonw_kint(w, "cpu_experts_ns", r->reads.ns);
+        put_number(w, "memory_read_gbs", r->reads.memory_gbs);
+    }
 }
 
 static int print_json(bench_printer *p, const bench_result *r, int lines, kvant_diag *diag)
@@ -210,6 +215,20 @@ static void md_add(md_table *t, const char *column, const char *format, ...)
     va_end(args);
 }
 
+/* Bytes per nanosecond are GB/s. */
+static void add_reads(bench_printer *p, const bench_result *r, md_table *t)
+{
+    const double rate = r->reads.ns > 0 ? (double)r->reads.bytes / (double)r->reads.ns : 0.0;
+
+    if (r->reads.memory_gbs > 0.0) {
+        md_add(t, ">experts GB/s@14", "%.2f (%.0f %%)", rate, 100.0 * rate / r->reads.memory_gbs);
+        p->memory_gbs = r->reads.memory_gbs;
+        p->read_threads = r->params->threads;
+    } else {
+        md_add(t, ">experts GB/s@14", "%s", "");
+    }
+}
+
 static void print_md(bench_printer *p, const bench_result *r)
 {
     bench_stats s = bench_stats_of(r);
@@ -235,6 +254,8 @@ static void print_md(bench_printer *p, const bench_result *r)
     bench_test_name(r, text, sizeof text);
     md_add(&t, ">test@20", "%s", text);
     md_add(&t, ">t/s@20", "%.2f \xC2\xB1 %.2f", s.avg_ts, s.stddev_ts);
+    if (p->show_reads)
+        add_reads(p, r, &t);
     if (p->n == 0 || p->again)
         table_head(p->f, t.columns);
     p->again = 0;
@@ -310,6 +331,9 @@ void bench_end(bench_printer *p)
     build_commit(commit, sizeof commit);
     if (strcmp(p->kind, "json") == 0)
         fputs("\n]\n", p->f);
+    if (strcmp(p->kind, "md") == 0 && p->memory_gbs > 0.0)
+        fprintf(p->f, "\nexperts GB/s: of routed experts, read while the CPU computed with them; in brackets the share of the "
+                      "%.2f GB/s\nat which %d threads read memory\n", p->memory_gbs, p->read_threads);
     if (strcmp(p->kind, "md") == 0 && p->n)
         fprintf(p->f, "\nbuild: %s; tokenisation and sampling are not in the time\n", commit);
 }

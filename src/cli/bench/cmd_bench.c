@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_spec.h"
+#include "cli/bench/peak.h"
 #include "cli/common.h"
 #include "cli/term.h"
 #include "engine/place/profile.h"
@@ -38,6 +39,8 @@ typedef struct bench {
     int profile;     /* the next test is measured op by op */
     bench_printer out[2];
     int64_t *samples;
+    int memory_threads; /* memory_gbs was measured with so many */
+    double memory_gbs;
 } bench;
 
 /* ---- the list of tests ---- */
@@ -106,6 +109,20 @@ static int decode_tokens(bench *b, const int32_t *ids, int n, kvant_diag *diag)
         KVANT_TRY(kvant_step(b->e, b->items, b->parallel, diag));
     }
     return KVANT_OK;
+}
+
+/* Reads of memory that no cache holds.  Measured where the test has something to compare. */
+static void add_memory_rate(bench *b, bench_reads *r)
+{
+    enum { BYTES = 512 << 20, MIN_US = 40000 };
+    const int threads = kvant_engine_get_params(b->e)->threads;
+
+    if (r->ns <= 0)
+        return;
+    if (b->memory_threads != threads)
+        b->memory_gbs = peak_read_threads_gbs(BYTES, threads, MIN_US);
+    b->memory_threads = threads;
+    r->memory_gbs = b->memory_gbs;
 }
 
 static int measure(bench *b, const bench_test *t, int n_batch, int64_t *ns, kvant_diag *diag)
@@ -208,13 +225,16 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
                        b->samples,
                        0,
                        b->spec,
+                       { 0, 0, 0.0 },
                        "" };
+    bench_reads before = { 0, 0, 0.0 };
     int reps = (int)opt_int(b->o, OPT_REPS);
 
     backend_name(b->e, backend, sizeof backend);
     now_text(r.test_time, sizeof r.test_time);
     sleep((unsigned)opt_int(b->o, OPT_DELAY));
     KVANT_TRY(warm_up(b, t, n_batch, diag));
+    kvant_engine_expert_reads(b->e, &before.bytes, &before.ns);
     for (int i = 0; i < reps; i++) {
         if (term_interrupted())
             return kvant_fail(diag, KVANT_ECANCELED, "stopped by Ctrl-C");
@@ -223,6 +243,10 @@ static int run_test(bench *b, const bench_test *t, int n_batch, progress *pr, in
         progress_show(pr, ++*done);
     }
     progress_end(pr);
+    kvant_engine_expert_reads(b->e, &r.reads.bytes, &r.reads.ns);
+    r.reads.bytes -= before.bytes;
+    r.reads.ns -= before.ns;
+    add_memory_rate(b, &r.reads);
     for (int i = 0; i < 2; i++)
         KVANT_TRY(bench_print(&b->out[i], &r, diag));
     KVANT_TRY(profile_test(b, t, &r, diag));
@@ -246,6 +270,8 @@ static int run_engine(bench *b, const kvant_engine_params *p, const int_list *ba
     engine_profile_end(b->e);
     if (code == KVANT_OK)
         keep_in_memory(b->o, b->m);
+    for (int i = 0; i < 2; i++)
+        b->out[i].show_reads |= q.cpu_experts > 0 || q.tensors;
     for (int i = 0; code == KVANT_OK && i < batches->n; i++)
         for (int t = 0; code == KVANT_OK && t < b->n_tests; t++)
             code = run_test(b, &b->tests[t], (int)batches->v[i], pr, done, diag);

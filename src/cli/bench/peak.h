@@ -17,6 +17,9 @@ typedef struct peak_kernels {
  * rounds; 0 without memory. */
 double peak_read_gbs(size_t bytes, int min_us);
 
+/* As peak_read_gbs, `threads` at once, each its share of the bytes. */
+double peak_read_threads_gbs(size_t bytes, int threads, int min_us);
+
 /* Gflop/s in f32, the best of 5 rounds. */
 double peak_fma_gflops(int min_us);
 

@@ -86,10 +86,9 @@ static int run_piece(void *user, int i, kvant_diag *diag)
     const engine_crossing *c = i < e->n_cross ? &e->cross[i] : NULL;
     int first, end;
     const int place = piece(e, i, r->n, &first, &end);
-    kvant_device *dev = e->place[place].dev;
 
     if (place != r->home && end > first)
-        KVANT_TRY(dev->vt->submit(dev, e->ops + first, end - first, 0, diag));
+        KVANT_TRY(engine_submit_host(e, place, e->ops + first, end - first, diag));
     for (int k = 0; c && is_host_copy(c, r->home) && k < CROSSING_PARTS; k++)
         if (c->n[k])
             memcpy(c->dst[k], c->src[k], c->n[k] * sizeof(float));

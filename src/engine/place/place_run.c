@@ -142,21 +142,28 @@ static int cross_over(const kvant_engine *e, const engine_crossing *c, kvant_dia
     return KVANT_OK;
 }
 
+static int submit_at(kvant_engine *e, int place, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag)
+{
+    kvant_device *dev = e->place[place].dev;
+
+    if (n == 0)
+        return KVANT_OK;
+    return is_host(dev) ? engine_submit_host(e, place, ops, n, diag) : engine_submit_to(e, dev, ops, n, key, diag);
+}
+
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag)
 {
     const int relay = engine_relay_place(e);
-    kvant_device *dev = e->place[e->split.of[0]].dev;
-    int first = 0;
+    int first = 0, place = e->split.of[0];
 
     if (relay >= 0 && e->n_cross > 0 && !e->watch.profile)
         return engine_relay(e, relay, n, key, diag);
     for (int i = 0; i < e->n_cross; i++) {
         const engine_crossing *c = &e->cross[i];
-        if (c->op > first)
-            KVANT_TRY(engine_submit_to(e, dev, e->ops + first, c->op - first, key, diag));
+        KVANT_TRY(submit_at(e, place, e->ops + first, c->op - first, key, diag));
         KVANT_TRY(cross_over(e, c, diag));
-        dev = e->place[c->next].dev;
+        place = c->next;
         first = c->op;
     }
-    return n > first ? engine_submit_to(e, dev, e->ops + first, n - first, key, diag) : KVANT_OK;
+    return submit_at(e, place, e->ops + first, n - first, key, diag);
 }
