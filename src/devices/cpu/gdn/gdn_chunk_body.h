@@ -263,7 +263,6 @@ static void round_state(int dk, const chunk *w)
 static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int columns, const void *src, chunk *w)
 {
     const int end = a->seqs.q0[s + 1], is_bf16 = a->state_type == KVANT_STATE_BF16;
-    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
 
     if (is_bf16)
         load_bf16(src, columns, a->dk, w);
@@ -280,6 +279,9 @@ static void chunk_sequence(const kvant_gdn_args *a, int s, int v, int j0, int co
         if (is_bf16)
             round_state(a->dk, w);
     }
+    if (a->seqs.slot_out[s] < 0)
+        return;
+    void *dst = columns_at(a, a->seqs.slot_out[s], v, j0);
     if (is_bf16)
         store_bf16(dst, columns, a->dk, w);
     else

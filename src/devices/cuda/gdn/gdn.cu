@@ -43,7 +43,7 @@ static __global__ void conv_kernel(conv_job p)
         sum += conv_input(p, s, i, ch, p.k - 1 - j) * p.w[(int64_t)ch * p.k + j];
     sum += p.bias ? p.bias[ch] : 0.0f; /* -0.0 becomes +0.0, as in the plain op */
     p.y[(int64_t)i * p.c + ch] = p.linear ? sum : sum / (1.0f + expf(-sum));
-    if (i == p.seqs.q0[s + 1] - 1) {
+    if (i == p.seqs.q0[s + 1] - 1 && p.seqs.slot_out[s] >= 0) {
         float *to = p.state + p.seqs.slot_out[s] * p.slot_stride + (int64_t)ch * (p.k - 1);
         for (int j = 0; j < p.k - 1; j++)
             to[j] = conv_input(p, s, i, ch, p.k - 2 - j);
@@ -117,8 +117,8 @@ template <int N, typename T, bool CHANNELS> static __global__ void __launch_boun
         return;
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)v * a.dv + col) * a.dk, n = (int64_t)a.hv * a.dv * a.dk;
-    T *to = (T *)a.state + out * a.slot_stride + at;
-    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+    const T *from = reads_in_place(in, out) ? (const T *)a.state + in * a.slot_stride + at
+                                            : (const T *)p.gathered + s * n + at;
     float c[N], k[N], q[N];
 
 #pragma unroll
@@ -151,6 +151,9 @@ template <int N, typename T, bool CHANNELS> static __global__ void __launch_boun
             for (int i = 0; i < N; i++)
                 c[i] = state_value(state_rounded<T>(c[i]));
     }
+    if (out < 0)
+        return;
+    T *to = (T *)a.state + out * a.slot_stride + at;
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (lane + 32 * i < a.dk)
@@ -221,10 +224,13 @@ template <typename T> static void gather_states(cuda_device *d, const gdn_job &p
     gather(d, p.seqs, (const T *)p.a.state, p.a.slot_stride, (int64_t)p.a.hv * p.a.dv * p.a.dk, p.phase, 1);
 }
 
-template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase)
+/* made: states are gathered. */
+template <typename T, bool CHANNELS>
+static void gdn_run_as(cuda_device *d, const kvant_gdn_args *a, int phase, bool made)
 {
     const gdn_job p = job_of(d, a, phase);
-    gather_states<T>(d, p);
+    if (!made)
+        gather_states<T>(d, p);
     const dim3 grid(cuda_blocks(a->dv, WARPS), (unsigned)a->hv, (unsigned)a->seqs.n_seqs);
     if (phase == PROMPT && gdn_chunk_fits(d, a))
         gdn_chunk_run(d, &p, d->scratch + gathered_bytes(a));
@@ -239,24 +245,24 @@ template <typename T, bool CHANNELS> static void gdn_run_as(cuda_device *d, cons
         cuda_launch(d, gdn_kernel<MAX_DK / 32, T, CHANNELS>, grid, 32 * WARPS, 0, p);
 }
 
-static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase)
+static void gdn_run(cuda_device *d, const kvant_gdn_args *a, int phase, bool made)
 {
     if (a->seqs.n_tokens <= 0)
         return;
     if (a->state_type == KVANT_STATE_BF16 && a->per_channel)
-        gdn_run_as<__nv_bfloat16, true>(d, a, phase);
+        gdn_run_as<__nv_bfloat16, true>(d, a, phase, made);
     else if (a->state_type == KVANT_STATE_BF16)
-        gdn_run_as<__nv_bfloat16, false>(d, a, phase);
+        gdn_run_as<__nv_bfloat16, false>(d, a, phase, made);
     else if (a->per_channel)
-        gdn_run_as<float, true>(d, a, phase);
+        gdn_run_as<float, true>(d, a, phase, made);
     else
-        gdn_run_as<float, false>(d, a, phase);
+        gdn_run_as<float, false>(d, a, phase, made);
 }
 
 static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     CUDA_TRY(gdn_supports(d, args, diag));
-    gdn_run(d, (const kvant_gdn_args *)args, DECODE);
+    gdn_run(d, (const kvant_gdn_args *)args, DECODE, false);
     return KVANT_OK;
 }
 
@@ -275,11 +281,21 @@ static int step_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
     return 2;
 }
 
+/* A list of n ops begins with those `ids`. */
+template <int N> static bool begins_with(const kvant_op *ops, int n, const int (&ids)[N])
+{
+    bool same = n >= N;
+    for (int i = 0; same && i < N; i++)
+        same = ops[i].id == ids[i];
+    return same;
+}
+
 /* conv_step, norm_l2, gdn_gates, gdn_step, norm_gated; products: those of the gates, if they are this launch's. */
 static int conv_fuse_with(cuda_device *d, const kvant_op *ops, int n, const front_gates &products)
 {
-    if (n < 5 || ops[0].id != KVANT_OP_CONV_STEP || ops[1].id != KVANT_OP_NORM_L2 || ops[2].id != KVANT_OP_GDN_GATES ||
-        ops[3].id != KVANT_OP_GDN_STEP || ops[4].id != KVANT_OP_NORM_GATED)
+    static const int ids[] = { KVANT_OP_CONV_STEP, KVANT_OP_NORM_L2, KVANT_OP_GDN_GATES, KVANT_OP_GDN_STEP,
+                               KVANT_OP_NORM_GATED };
+    if (!begins_with(ops, n, ids))
         return 0;
     const kvant_conv_args *c = (const kvant_conv_args *)ops[0].args;
     const kvant_norm_l2_args *l = (const kvant_norm_l2_args *)ops[1].args;
@@ -294,9 +310,26 @@ static int conv_fuse_with(cuda_device *d, const kvant_op *ops, int n, const fron
     return 5;
 }
 
+/* conv_step, norm_l2, gdn_step, where gates are there: rows that go into the states. */
+static int conv_fuse_fold(cuda_device *d, const kvant_op *ops, int n)
+{
+    static const int ids[] = { KVANT_OP_CONV_STEP, KVANT_OP_NORM_L2, KVANT_OP_GDN_STEP };
+    if (!begins_with(ops, n, ids))
+        return 0;
+    const kvant_conv_args *c = (const kvant_conv_args *)ops[0].args;
+    const kvant_norm_l2_args *l = (const kvant_norm_l2_args *)ops[1].args;
+    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[2].args;
+    if (!gdn_front_fits(c, l, NULL, g) || !gdn_step_fits(g))
+        return 0;
+    gdn_front_run(d, c, l, NULL, front_gates(), job_of(d, g, DECODE));
+    gdn_run(d, g, DECODE, true);
+    return 3;
+}
+
 static int conv_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
 {
-    return conv_fuse_with(d, ops, n, front_gates());
+    const int took = conv_fuse_with(d, ops, n, front_gates());
+    return took ? took : conv_fuse_fold(d, ops, n);
 }
 
 /* The rows of a product in f32 that gives every token's gates to y; NULL: not one. */
@@ -323,7 +356,7 @@ int cuda_gdn_fuse(cuda_device *d, const kvant_op *ops, int n)
 static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     CUDA_TRY(gdn_supports(d, args, diag));
-    gdn_run(d, (const kvant_gdn_args *)args, PROMPT);
+    gdn_run(d, (const kvant_gdn_args *)args, PROMPT, false);
     return KVANT_OK;
 }
 

@@ -41,17 +41,17 @@ static __device__ __forceinline__ float head_length(float *v, float mine, float 
     return 1.0f / (length < eps ? eps : length);
 }
 
-/* A head's channels, one to a thread, of all sequences: all windows are read before one is written. */
-static __device__ __forceinline__ void front_conv(const front_job &p)
+/* A head's channels, one to a thread, of all sequences, SEQS at most: all windows are read before one is written. */
+template <int SEQS> static __device__ __forceinline__ void front_conv(const front_job &p)
 {
     __shared__ float head[HEAD];
     const kvant_conv_args &a = p.conv;
     const seqs_dev &q = p.g.seqs;
     const int ch = blockIdx.x * HEAD + threadIdx.x;
     const bool normed = (int)blockIdx.x < p.norm.h;
-    float window[FRONT_SEQS][TAPS - 1], w[TAPS];
+    float window[SEQS][TAPS - 1], w[TAPS];
 #pragma unroll
-    for (int s = 0; s < FRONT_SEQS; s++) {
+    for (int s = 0; s < SEQS; s++) {
         const int slot = decodes(q, s) ? q.slot_in[s] : -1;
 #pragma unroll
         for (int j = 0; j < TAPS - 1; j++)
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void front_conv(const front_job &p)
         w[j] = a.w[(int64_t)ch * TAPS + j];
     const float bias = a.bias ? a.bias[ch] : 0.0f;
 #pragma unroll
-    for (int s = 0; s < FRONT_SEQS; s++) {
+    for (int s = 0; s < SEQS; s++) {
         if (s >= q.n_seqs)
             continue;
         const bool own = decodes(q, s); /* those of prompts are there, and only normed */
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void front_conv(const front_job &p)
             window[s][TAPS - 2] = x;
         }
 #pragma unroll
-        for (int j = 0; j < TAPS - 1 && own; j++)
+        for (int j = 0; j < TAPS - 1 && own && q.slot_out[s] >= 0; j++)
             a.state[q.slot_out[s] * a.slot_stride + (int64_t)ch * (TAPS - 1) + j] = window[s][j];
     }
 }
@@ -91,7 +91,7 @@ template <typename T> static __device__ __forceinline__ void front_copy(const fr
     const int64_t n = (int64_t)a.hv * a.dv * a.dk;
     for (int s = 0; s < q.n_seqs; s++) {
         const int slot = q.slot_in[s];
-        if (!decodes(q, s) || slot < 0 || slot == q.slot_out[s])
+        if (!decodes(q, s) || slot < 0 || reads_in_place(slot, q.slot_out[s]))
             continue;
         for (int64_t i = part * HEAD + threadIdx.x; i < n; i += COPIES * HEAD)
             ((T *)p.g.gathered)[s * n + i] = ((const T *)a.state)[slot * a.slot_stride + i];
@@ -129,13 +129,13 @@ static __host__ __device__ __forceinline__ int gate_blocks(const front_job &p)
 }
 
 /* Blocks: heads of channels, gates, COPIES. */
-template <typename T> static __global__ void __launch_bounds__(HEAD) front_kernel(front_job p)
+template <typename T, int SEQS> static __global__ void __launch_bounds__(HEAD) front_kernel(front_job p)
 {
     const int at = (int)blockIdx.x - p.conv.c / HEAD, copy = at - gate_blocks(p);
     pdl_go();
     pdl_wait();
     if (at < 0)
-        front_conv(p);
+        front_conv<SEQS>(p);
     else if (copy < 0)
         front_values(p, at);
     else
@@ -198,6 +198,15 @@ void gdn_out_run(cuda_device *d, const gdn_job &g, const kvant_norm_gated_args *
         out_run<float>(d, g, a);
 }
 
+template <typename T> static void front_run(cuda_device *d, const front_job &p)
+{
+    const dim3 blocks((unsigned)(p.conv.c / HEAD + gate_blocks(p) + COPIES));
+    if (p.conv.seqs.n_seqs <= FRONT_SEQS)
+        cuda_launch(d, front_kernel<T, FRONT_SEQS>, blocks, HEAD, 0, p);
+    else
+        cuda_launch(d, front_kernel<T, FRONT_MOST>, blocks, HEAD, 0, p);
+}
+
 bool gdn_out_fits(const kvant_gdn_args *g, const kvant_norm_gated_args *a)
 {
     return gdn_step_fits(g) && !g->per_channel && g->dv == HEAD && a->o == g->o && a->n == g->seqs.n_tokens &&
@@ -207,20 +216,19 @@ bool gdn_out_fits(const kvant_gdn_args *g, const kvant_norm_gated_args *a)
 bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n, const kvant_gdn_gates_args *s,
                     const kvant_gdn_args *g)
 {
-    return c->k == TAPS && c->c % HEAD == 0 && !c->linear && c->seqs.n_seqs <= FRONT_SEQS && c->seqs.n_tokens > 0 &&
+    return c->k == TAPS && c->c % HEAD == 0 && !c->linear && c->seqs.n_seqs <= FRONT_MOST && c->seqs.n_tokens > 0 &&
            c->seqs.n_tokens == g->seqs.n_tokens && n->x == c->y && n->n == c->seqs.n_tokens && n->d == HEAD &&
-           n->gx == HEAD && n->ldx == c->c && n->h * HEAD <= c->c && s->n == c->seqs.n_tokens && s->channels == 0 &&
-           s->alpha == g->g && s->beta == g->beta && c->seqs.q0 == g->seqs.q0 && c->seqs.slot_in == g->seqs.slot_in &&
-           c->seqs.slot_out == g->seqs.slot_out;
+           n->gx == HEAD && n->ldx == c->c && n->h * HEAD <= c->c && c->seqs.q0 == g->seqs.q0 &&
+           c->seqs.slot_in == g->seqs.slot_in && c->seqs.slot_out == g->seqs.slot_out &&
+           (!s || (s->n == c->seqs.n_tokens && s->channels == 0 && s->alpha == g->g && s->beta == g->beta));
 }
 
 void gdn_front_run(cuda_device *d, const kvant_conv_args *c, const kvant_norm_l2_args *n,
                    const kvant_gdn_gates_args *s, const front_gates &products, const gdn_job &g)
 {
-    const front_job p = { *c, *n, *s, products, g };
-    const dim3 blocks((unsigned)(c->c / HEAD + gate_blocks(p) + COPIES));
+    const front_job p = { *c, *n, s ? *s : kvant_gdn_gates_args(), products, g };
     if (g.a.state_type == KVANT_STATE_BF16)
-        cuda_launch(d, front_kernel<__nv_bfloat16>, blocks, HEAD, 0, p);
+        front_run<__nv_bfloat16>(d, p);
     else
-        cuda_launch(d, front_kernel<float>, blocks, HEAD, 0, p);
+        front_run<float>(d, p);
 }

@@ -5,7 +5,7 @@
 #include "devices/cuda/gdn/gdn_step.cuh"
 #include "devices/cuda/ops/gates.cuh"
 
-enum { FRONT_SEQS = 8 }; /* sequences, at most */
+enum { FRONT_SEQS = 8, FRONT_MOST = 17 }; /* sequences of the kernel for few, and at most */
 
 /* The products that the gates are of, in f32: alpha's and beta's rows times x[.][d]; x NULL: they are there. */
 typedef struct front_gates {
@@ -14,8 +14,8 @@ typedef struct front_gates {
     int d;
 } front_gates;
 
-/* conv_step, norm_l2 of the first heads of its result, gdn_gates; and the states that are read from other slots go to
- * the job's scratch. */
+/* conv_step, norm_l2 of the first heads of its result, gdn_gates (s NULL: the gates are there); and the states that are
+ * read from other slots go to the job's scratch. */
 bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n, const kvant_gdn_gates_args *s,
                     const kvant_gdn_args *g);
 void gdn_front_run(cuda_device *d, const kvant_conv_args *c, const kvant_norm_l2_args *n,

@@ -24,7 +24,7 @@ static __device__ __forceinline__ float4 fades_of(const kvant_gdn_args &a, int t
 template <typename T> struct gdn_columns {
     float4 c[STEP_COLS];
     int first, end, v, kh, col, mine;
-    T *to;
+    T *to; /* NULL: the state is not written */
 
     /* Reads the state; false: the sequence or the columns take no part. */
     __device__ __forceinline__ bool begin(const gdn_job &p, int s, int head, int column)
@@ -42,8 +42,9 @@ template <typename T> struct gdn_columns {
         if (col >= a.dv || prompt != p.phase || end <= first)
             return false;
         const int64_t at = ((int64_t)v * a.dv + col) * 128 + 4 * lane, n = (int64_t)a.hv * a.dv * 128;
-        to = (T *)a.state + out * a.slot_stride + at;
-        const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+        to = out < 0 ? NULL : (T *)a.state + out * a.slot_stride + at;
+        const T *from = reads_in_place(in, out) ? (const T *)a.state + in * a.slot_stride + at
+                                                : (const T *)p.gathered + s * n + at;
 #pragma unroll
         for (int j = 0; j < STEP_COLS; j++)
             c[j] = in < 0 ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : load_four(from + 128 * j);
@@ -83,6 +84,8 @@ template <typename T> struct gdn_columns {
 
     __device__ __forceinline__ void end_state() const
     {
+        if (!to)
+            return;
 #pragma unroll
         for (int j = 0; j < STEP_COLS; j++)
             store_four(to + 128 * j, c[j]);

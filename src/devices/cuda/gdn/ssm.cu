@@ -126,8 +126,8 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUP == 1 ? 6 / V : 1) ssm
     if (prompt != p.phase || end <= begin)
         return;
     const int64_t at = ((int64_t)head * a.p + row) * a.n + 4 * lane, n = (int64_t)a.h * a.p * a.n;
-    T *to = (T *)a.state + out * a.slot_stride + at;
-    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+    const T *from = reads_in_place(in, out) ? (const T *)a.state + in * a.slot_stride + at
+                                            : (const T *)p.gathered + s * n + at;
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -151,6 +151,9 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUP == 1 ? 6 / V : 1) ssm
             ssm_group<V, TOKENS, GROUP, T>(p, c, &tile[k], pace, first, g, end, skip);
         __syncthreads();
     }
+    if (out < 0)
+        return;
+    T *to = (T *)a.state + out * a.slot_stride + at;
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -172,8 +175,8 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
     const int in = p.seqs.slot_in[s], out = p.seqs.slot_out[s];
     const int64_t at = ((int64_t)head * a.p + row) * a.n, n = (int64_t)a.h * a.p * a.n;
     const int64_t group = (int64_t)(head / (a.h / a.g)) * a.n;
-    T *to = (T *)a.state + out * a.slot_stride + at;
-    const T *from = in == out ? to : (const T *)p.gathered + s * n + at;
+    const T *from = reads_in_place(in, out) ? (const T *)a.state + in * a.slot_stride + at
+                                            : (const T *)p.gathered + s * n + at;
     float c[N];
 
 #pragma unroll
@@ -198,6 +201,9 @@ template <int N, typename T> static __global__ void __launch_bounds__(32 * WARPS
             for (int i = 0; i < N; i++)
                 c[i] = state_value(state_rounded<T>(c[i]));
     }
+    if (out < 0)
+        return;
+    T *to = (T *)a.state + out * a.slot_stride + at;
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (lane + 32 * i < a.n)

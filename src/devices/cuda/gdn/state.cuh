@@ -2,7 +2,7 @@
  * share them: who takes part, values as they are stored, when they are rounded, sums over lanes.
  *
  * All reads of state come before any write: a first launch (gather) copies what is read from another slot (or, not in
- * place, everything) into scratch; a sequence that keeps its slot reads it in place. */
+ * place, everything) into scratch; a sequence that keeps its slot, or writes none (slot_out -1), reads in place. */
 #ifndef KVANT_CUDA_STATE_CUH
 #define KVANT_CUDA_STATE_CUH
 
@@ -14,6 +14,12 @@ enum { DECODE = 0, PROMPT = 1, GATHER_THREADS = 256 };
 static __device__ __forceinline__ bool takes_part(const seqs_dev &s, int i, int phase)
 {
     return (s.prompt[i] != 0) == phase && s.q0[i + 1] > s.q0[i];
+}
+
+/* A sequence reads its state where it lies: no sequence of the batch writes that slot before. */
+static __device__ __forceinline__ bool reads_in_place(int slot_in, int slot_out)
+{
+    return slot_in == slot_out || slot_out < 0;
 }
 
 /* ---- values: T is float or __nv_bfloat16 ---- */
@@ -92,7 +98,7 @@ template <int N, int BIT = 16> static __device__ __forceinline__ float sum_lanes
     }
 }
 
-/* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that keep their slot ---- */
+/* ---- state into scratch: [n_seqs][n] of T; in_place: all but new sequences and those that read in place ---- */
 
 template <typename T>
 static __global__ void gather_kernel(seqs_dev seqs, const T *state, int64_t stride, int64_t n, int phase, int in_place,
@@ -101,7 +107,7 @@ static __global__ void gather_kernel(seqs_dev seqs, const T *state, int64_t stri
     pdl_go();
     pdl_wait();
     const int s = blockIdx.y, slot = seqs.slot_in[s];
-    if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || slot == seqs.slot_out[s])))
+    if (!takes_part(seqs, s, phase) || (in_place && (slot < 0 || reads_in_place(slot, seqs.slot_out[s]))))
         return;
     const int64_t step = (int64_t)gridDim.x * GATHER_THREADS;
     for (int64_t i = blockIdx.x * (int64_t)GATHER_THREADS + threadIdx.x; i < n; i += step)

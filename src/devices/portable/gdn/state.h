@@ -8,6 +8,12 @@
 #define STATE float
 #endif
 
+/* A sequence reads its state where it lies, else a copy (gather.k): no sequence of the batch writes that slot. */
+FN int reads_in_place(int slot_in, int slot_out)
+{
+    return slot_in >= 0 && (slot_in == slot_out || slot_out < 0);
+}
+
 FN float state_load(GLOBAL const STATE *s)
 {
 #ifdef STATE_BF16

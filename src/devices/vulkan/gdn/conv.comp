@@ -31,9 +31,10 @@ void main()
         sum += conv_input(s, first, i, ch, args.k - 1u - j) * ldf(P(1, w), ch * args.k + j);
     sum += args.has_bias != 0u ? ldf(P(8, bias), ch) : 0.0;   /* -0.0 becomes +0.0, as in the plain op */
     stf(P(4, y), i * args.c + ch, args.linear != 0u ? sum : sum / (1.0 + exp(-sum)));
-    if (i != end - 1u)
+    const int slot = ldi(P(7, slot_out), s);
+    if (i != end - 1u || slot < 0)
         return;
-    PTR to = at_mul(P(3, state), ld(P(7, slot_out), s), args.slot_stride);
+    PTR to = at_mul(P(3, state), uint(slot), args.slot_stride);
     for (uint j = 0u; j + 1u < args.k; j++)
         stf(to, ch * (args.k - 1u) + j, conv_input(s, first, i, ch, args.k - 2u - j));
 }

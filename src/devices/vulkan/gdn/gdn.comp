@@ -1,7 +1,7 @@
 #version 450
 /* gdn_step and gdn_chunk: the gated delta rule, token by token, a gate per head or per channel.  LANES threads own one value column of the state and
  * keep it in registers over all tokens; columns are independent.  Sums over a column go through shared memory: no
- * subgroup size is assumed.  Sequences that keep their slot read it in place, others from scratch (state_gather). */
+ * subgroup size is assumed.  Sequences that keep their slot, or write none, read it in place, others from scratch (state_gather). */
 #define BIG_ARGS
 #define SLOTS 13
 #define ARGS ARGPTR q; ARGPTR k; ARGPTR v; ARGPTR g; ARGPTR beta; ARGPTR state; ARGPTR copy; ARGPTR o; ARGPTR q0; \
@@ -16,6 +16,7 @@ layout(constant_id = 3) const bool CHANNELS = false;       /* a gate per channel
 const uint COLS = GROUP / LANES, PER = 2u * ((DK / 2u + DK % 2u + LANES - 1u) / LANES);
 shared float s_k[DK], s_q[DK], s_fade[DK], s_sum[GROUP];
 
+#include "devices/vulkan/gdn/slots.glsl"
 #include "devices/vulkan/gdn/state.glsl"
 
 float column_sum(float v)
@@ -40,12 +41,13 @@ void main()
     if ((ld(P(10, prompt), s) != 0u) != (args.phase != 0u) || begin == end)
         return;
     const int from = ldi(P(11, slot_in), s), to = ldi(P(12, slot_out), s);
+    const bool here = reads_in_place(from, to);
     const uint at_col = (head * args.dv + min(col, args.dv - 1u)) * DK;
-    PTR slot = at_mul(P(5, state), uint(to), args.slot_stride), copy = at_mul(P(6, copy), s, args.hv * args.dv * DK / (BF16 ? 2u : 1u));
+    PTR old = at_mul(P(5, state), uint(max(from, 0)), args.slot_stride), copy = at_mul(P(6, copy), s, args.hv * args.dv * DK / (BF16 ? 2u : 1u));
     float c[PER];
     [[unroll]] for (uint i = 0u; i < PER; i++) {
         const uint e = element(i, lane);
-        c[i] = e >= DK ? 0.0 : from == to ? state_at(slot, at_col + e) : state_at(copy, at_col + e);
+        c[i] = e >= DK ? 0.0 : here ? state_at(old, at_col + e) : state_at(copy, at_col + e);
     }
     for (uint row = begin; row < end; row++) {
         barrier();
@@ -78,6 +80,9 @@ void main()
         if (lane == 0u && col < args.dv)
             stf(P(7, o), (row * args.hv + head) * args.dv + col, args.scale * o);
     }
+    if (to < 0)
+        return;
+    PTR slot = at_mul(P(5, state), uint(to), args.slot_stride);
     [[unroll]] for (uint i = 0u; i < PER; i += BF16 ? 2u : 1u)
         if (element(i, lane) < DK && col < args.dv)
             state_put(slot, at_col + element(i, lane), c[i], c[min(i + 1u, PER - 1u)]);

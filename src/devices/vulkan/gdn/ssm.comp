@@ -1,7 +1,7 @@
 #version 450
 /* ssm_step and ssm_chunk: Mamba2, token by token.  LANES threads own one row of a head's state and keep it in registers
  * over all tokens; rows are independent.  Sums over a row go through shared memory: no subgroup size is assumed.
- * Sequences that keep their slot read it in place, others from scratch (state_gather). */
+ * Sequences that keep their slot, or write none, read it in place, others from scratch (state_gather). */
 #define BIG_ARGS
 #define SLOTS 15
 #define ARGS ARGPTR x; ARGPTR dt; ARGPTR b; ARGPTR c; ARGPTR a; ARGPTR d; ARGPTR bias; ARGPTR state; ARGPTR copy; \
@@ -15,6 +15,7 @@ layout(constant_id = 2) const bool BF16 = false;           /* the state's type *
 const uint ROWS = GROUP / LANES, PER = 2u * ((N / 2u + N % 2u + LANES - 1u) / LANES);
 shared float s_b[N], s_c[N], s_sum[GROUP];
 
+#include "devices/vulkan/gdn/slots.glsl"
 #include "devices/vulkan/gdn/state.glsl"
 
 float row_sum(float v)
@@ -45,12 +46,13 @@ void main()
     if ((ld(P(12, prompt), s) != 0u) != (args.phase != 0u) || begin == end)
         return;
     const int from = ldi(P(13, slot_in), s), to = ldi(P(14, slot_out), s);
+    const bool here = reads_in_place(from, to);
     const uint own = head * args.p + min(row, args.p - 1u);
-    PTR slot = at_mul(P(7, state), uint(to), args.slot_stride), copy = at_mul(P(8, copy), s, args.h * args.p * N / (BF16 ? 2u : 1u));
+    PTR old = at_mul(P(7, state), uint(max(from, 0)), args.slot_stride), copy = at_mul(P(8, copy), s, args.h * args.p * N / (BF16 ? 2u : 1u));
     float v[PER];
     [[unroll]] for (uint i = 0u; i < PER; i++) {
         const uint e = element(i, lane);
-        v[i] = e >= N ? 0.0 : from == to ? state_at(slot, own * N + e) : state_at(copy, own * N + e);
+        v[i] = e >= N ? 0.0 : here ? state_at(old, own * N + e) : state_at(copy, own * N + e);
     }
     const float a = ldf(P(4, a), head), d = ldf(P(5, d), head), bias = ldf(P(6, bias), head);
     for (uint i = begin; i < end; i++) {
@@ -75,6 +77,9 @@ void main()
         if (lane == 0u && row < args.p)
             stf(P(9, y), i * args.h * args.p + own, y + d * x);
     }
+    if (to < 0)
+        return;
+    PTR slot = at_mul(P(7, state), uint(to), args.slot_stride);
     [[unroll]] for (uint i = 0u; i < PER; i += BF16 ? 2u : 1u)
         if (element(i, lane) < N && row < args.p)
             state_put(slot, own * N + element(i, lane), v[i], v[min(i + 1u, PER - 1u)]);
