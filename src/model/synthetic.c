@@ -55,6 +55,7 @@ typedef struct synthetic_writer {
     uint64_t keys, tensors, data; /* data: bytes of the data section so far */
     const synthetic_shape *s;
     const kvant_wtype *type;
+    int mtp; /* blocks behind the trunk that predict further tokens: 0 or 1 */
 } synthetic_writer;
 
 static void put(synthetic_writer *w, const void *p, size_t n)
@@ -140,7 +141,9 @@ static void put_keys(synthetic_writer *w)
     key_text(w, "general.name", s->name);
     key(w, "general.alignment", GGUF_U32);
     put_u32(w, ALIGN);
-    key_u32(w, "block_count", s->layers);
+    key_u32(w, "block_count", s->layers + w->mtp);
+    if (w->mtp)
+        key_u32(w, "nextn_predict_layers", w->mtp);
     key_u32(w, "context_length", CONTEXT);
     key_u32(w, "embedding_length", s->embd);
     key_u32(w, "feed_forward_length", s->ff);
@@ -268,14 +271,19 @@ static void put_tensors(synthetic_writer *w)
     vector(w, -1, "output_norm.weight", s->embd);
     if (!(s->flags & TIED))
         matrix(w, -1, "output.weight", s->embd, s->vocab);
-    for (int l = 0; l < s->layers; l++) {
+    for (int l = 0; l < s->layers + w->mtp; l++) {
         vector(w, l, "attn_norm.weight", s->embd);
         vector(w, l, s->hv ? "post_attention_norm.weight" : "ffn_norm.weight", s->embd);
-        if (s->hv && (l + 1) % INTERVAL)
+        if (s->hv && (l + 1) % INTERVAL && l < s->layers)
             put_gdn(w, l);
         else
             put_attention(w, l);
         put_ffn(w, l);
+    }
+    if (w->mtp) {
+        matrix(w, s->layers, "nextn.eh_proj.weight", 2 * (int64_t)s->embd, s->embd);
+        vector(w, s->layers, "nextn.enorm.weight", s->embd);
+        vector(w, s->layers, "nextn.hnorm.weight", s->embd);
     }
 }
 
@@ -308,11 +316,13 @@ static void known_shapes(char *buf, size_t cap)
         }
 }
 
-static int parse_spec(const char *spec, const synthetic_shape **s, const kvant_wtype **type, kvant_diag *diag)
+/* NAME:TYPE or NAME:TYPE+mtp */
+static int parse_spec(const char *spec, const synthetic_shape **s, const kvant_wtype **type, int *mtp,
+                      kvant_diag *diag)
 {
-    const char *colon = strrchr(spec, ':');
+    const char *colon = strrchr(spec, ':'), *plus = colon ? strchr(colon, '+') : NULL;
     const size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
-    char known[200];
+    char known[200], name[32] = "";
 
     *s = NULL;
     for (int i = 0; i < N_SHAPES; i++)
@@ -322,7 +332,13 @@ static int parse_spec(const char *spec, const synthetic_shape **s, const kvant_w
     if (!*s)
         return kvant_fail(diag, KVANT_EINVAL, "synthetic model \"%.40s\": wanted NAME:TYPE with one of: %s", spec,
                           known);
-    *type = colon ? kvant_wtype_find(colon + 1) : NULL;
+    *mtp = plus && strcmp(plus, "+mtp") == 0;
+    if (plus && !*mtp)
+        return kvant_fail(diag, KVANT_EINVAL, "synthetic model \"%.60s\": found \"%.20s\" behind the type, wanted +mtp "
+                          "or nothing", spec, plus);
+    if (colon)
+        snprintf(name, sizeof name, "%.*s", plus ? (int)(plus - colon - 1) : (int)sizeof name, colon + 1);
+    *type = kvant_wtype_find(name);
     if (!*type || !(*type)->quant)
         return kvant_fail(diag, KVANT_EINVAL,
                           "synthetic model \"%.60s\": wanted a weight type after a colon, such as bf16", spec);
@@ -350,7 +366,7 @@ int synthetic_open(const char *spec, synthetic **out, gguf **file, kvant_diag *d
     synthetic *y;
     int code;
 
-    KVANT_TRY(parse_spec(spec, &w.s, &w.type, diag));
+    KVANT_TRY(parse_spec(spec, &w.s, &w.type, &w.mtp, diag));
     y = kvant_calloc(1, sizeof *y);
     if (!y)
         return kvant_fail(diag, KVANT_ENOMEM, "synthetic model: out of memory");

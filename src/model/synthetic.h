@@ -9,7 +9,8 @@
 
 typedef struct synthetic synthetic;
 
-/* spec "qwen3-8b:bf16": a name of synthetic.def and a weight type.  *file describes it and lives as long as *out.
+/* spec "qwen3-8b:bf16": a name of synthetic.def and a weight type; "qwen3-8b:bf16+mtp": with a block behind the trunk
+ * that predicts further tokens.  *file describes it and lives as long as *out.
  * KVANT_EINVAL names what is unknown and what is known. */
 int synthetic_open(const char *spec, synthetic **out, gguf **file, kvant_diag *diag);
 void synthetic_close(synthetic *s);                /* after gguf_close */

@@ -113,6 +113,7 @@ static void put_fields(jsonw *w, const bench_result *r)
     jsonw_kint(w, "n_gen", r->n_gen);
     if (r->spec.k > 0) {
         jsonw_kint(w, "draft_n", r->spec.k);
+        jsonw_kbool(w, "draft_mtp", r->spec.mtp);
         jsonw_knum(w, "draft_accept_stated", r->spec.accept);
     }
     jsonw_kint(w, "n_depth", r->n_depth);
@@ -178,7 +179,8 @@ static void add_drafts(const bench_result *r, char *buf, size_t cap)
     const size_t n = strlen(buf);
 
     if (r->spec.k > 0 && r->n_gen)
-        snprintf(buf + n, cap - n, ", %d drafts, %.2f accepted (stated)", r->spec.k, r->spec.accept);
+        snprintf(buf + n, cap - n, ", %d drafts%s, %.2f accepted (stated)", r->spec.k, r->spec.mtp ? " of mtp" : "",
+                 r->spec.accept);
 }
 
 void bench_test_name(const bench_result *r, char *buf, size_t cap)

@@ -6,79 +6,147 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/engine.h"
 #include "kvant/session.h"
 
 int bench_spec_read(const opts *o, bench_spec *out, kvant_diag *diag)
 {
-    const char *s = opt_str(o, OPT_BENCH_SPEC), *number = s && strncmp(s, "ngram:", 6) == 0 ? s + 6 : "";
+    const char *s = opt_str(o, OPT_BENCH_SPEC), *number = "";
     char *end;
 
-    *out = (bench_spec){ 0, opt_num(o, OPT_SPEC_ACCEPT) };
+    *out = (bench_spec){ 0, 0, opt_num(o, OPT_SPEC_ACCEPT) };
     if (!s || !*s)
         return KVANT_OK;
+    out->mtp = strncmp(s, "mtp:", 4) == 0;
+    if (out->mtp || strncmp(s, "ngram:", 6) == 0)
+        number = strchr(s, ':') + 1;
     const long k = strtol(number, &end, 10);
     if (end == number || *end || k < 1 || k > KVANT_MOST_DRAFTS)
-        return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted ngram:K with 1 to %d drafts (other drafters "
-                          "are not supported yet)", opt_origin(o, OPT_BENCH_SPEC), s, KVANT_MOST_DRAFTS);
+        return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.40s\", wanted ngram:K or mtp:K with 1 to %d drafts",
+                          opt_origin(o, OPT_BENCH_SPEC), s, KVANT_MOST_DRAFTS);
     out->k = (int)k;
     return KVANT_OK;
 }
 
-/* A sequence on its way, and what its next step carries. */
+/* A sequence on its way, what its next step carries, and the token that the next guess is behind. */
 typedef struct runner {
-    int done, drafts;
+    int seq, done, drafts;
+    int32_t token;
 } runner;
 
-/* Returns the items of those that have not done n tokens. */
-static int make_items(const kvant_engine *e, int k, const int *seqs, runner *run, int n_seqs, const int32_t *ids, int n,
-                      kvant_item *items, int *drafts)
-{
-    int n_items = 0;
+typedef struct decoding {
+    kvant_engine *e;
+    const bench_spec *spec;
+    const int32_t *ids;    /* [n] what every sequence takes */
+    int n, n_seqs;
+    runner *run;           /* [n_seqs] */
+    kvant_item *items;
+    int *drafts, *who;     /* of items; runners of guesses */
+    mtp_item *guesses;
+} decoding;
 
-    for (int s = 0; s < n_seqs; s++) {
-        const int left = n - run[s].done - 1, room = kvant_seq_draft_room(e, seqs[s]);
-        if (left < 0)
-            continue;
-        run[s].drafts = k < room ? k : room;
-        run[s].drafts = run[s].drafts < left ? run[s].drafts : left;
-        drafts[n_items] = run[s].drafts;
-        items[n_items++] = (kvant_item){ seqs[s], ids + run[s].done, 1 + run[s].drafts, 0, KVANT_LOGITS_GREEDY };
+/* How many drafts each sequence's next step carries. */
+static void plan(decoding *d)
+{
+    for (int s = 0; s < d->n_seqs; s++) {
+        runner *r = &d->run[s];
+        const int left = d->n - r->done - 1, room = kvant_seq_draft_room(d->e, r->seq), k = d->spec->k;
+        r->drafts = k < room ? k : room;
+        r->drafts = r->drafts < left ? r->drafts : left;
+        r->token = left < 0 ? -1 : d->ids[r->done];
     }
-    return n_items;
 }
 
-static int accept_some(kvant_engine *e, double chance, const int *seqs, runner *run, int n_seqs, int n, rng *r,
-                       kvant_diag *diag)
+/* The block guesses as many, round by round for all sequences.  The tokens of the step are those of ids all the same:
+ * what guesses cost is measured, not what they say. */
+static int guess(decoding *d, kvant_diag *diag)
 {
-    for (int s = 0; s < n_seqs; s++) {
-        int taken = 0;
-        if (run[s].done >= n)
+    for (int round = 0, live = 1; live > 0; round++) {
+        live = 0;
+        for (int s = 0; s < d->n_seqs; s++)
+            if (round < d->run[s].drafts) {
+                d->who[live] = s;
+                d->guesses[live++] = (mtp_item){ .seq = d->run[s].seq, .at = round, .token = d->run[s].token };
+            }
+        if (live > 0)
+            KVANT_TRY(engine_mtp_guess(d->e, d->guesses, live, 0, diag));
+        for (int i = 0; i < live; i++) {
+            if (d->guesses[i].guess < 0)
+                return kvant_fail(diag, KVANT_ENUMERIC, "bench: the block for further tokens guessed none");
+            d->run[d->who[i]].token = d->guesses[i].guess;
+        }
+    }
+    for (int s = 0; s < d->n_seqs; s++)
+        engine_mtp_end(d->e, d->run[s].seq);
+    return KVANT_OK;
+}
+
+/* Returns the items of those that have not done n tokens. */
+static int make_items(decoding *d)
+{
+    int n = 0;
+
+    for (int s = 0; s < d->n_seqs; s++) {
+        const runner *r = &d->run[s];
+        if (r->done >= d->n)
             continue;
-        while (taken < run[s].drafts && (double)rng_below(r, 1 << 20) < chance * (1 << 20))
+        d->drafts[n] = r->drafts;
+        d->items[n++] = (kvant_item){ .seq = r->seq, .tokens = d->ids + r->done, .n = 1 + r->drafts,
+                                      .logits = KVANT_LOGITS_GREEDY };
+    }
+    return n;
+}
+
+static int accept_some(decoding *d, rng *random, kvant_diag *diag)
+{
+    for (int s = 0; s < d->n_seqs; s++) {
+        runner *r = &d->run[s];
+        int taken = 0;
+        if (r->done >= d->n)
+            continue;
+        while (taken < r->drafts && (double)rng_below(random, 1 << 20) < d->spec->accept * (1 << 20))
             taken++;
-        KVANT_TRY(kvant_seq_accept(e, seqs[s], taken, diag));
-        run[s].done += 1 + taken;
+        KVANT_TRY(kvant_seq_accept(d->e, r->seq, taken, diag));
+        r->done += 1 + taken;
     }
     return KVANT_OK;
+}
+
+static int decode(decoding *d, kvant_diag *diag)
+{
+    rng r = { 20260101 }; /* arbitrary, but the same in every run */
+
+    for (int n;;) {
+        plan(d);
+        n = make_items(d);
+        if (n == 0)
+            return KVANT_OK;
+        if (d->spec->mtp)
+            KVANT_TRY(guess(d, diag));
+        KVANT_TRY(kvant_step_drafts(d->e, d->items, d->drafts, n, diag));
+        KVANT_TRY(accept_some(d, &r, diag));
+    }
 }
 
 int bench_spec_decode(kvant_engine *e, const bench_spec *b, const int *seqs, int n_seqs, const int32_t *ids, int n,
                       kvant_diag *diag)
 {
-    runner *run = kvant_calloc((size_t)n_seqs, sizeof *run);
-    kvant_item *items = kvant_calloc((size_t)n_seqs, sizeof *items);
-    int *drafts = kvant_calloc((size_t)n_seqs, sizeof *drafts), code = KVANT_OK, count;
-    rng r = { 20260101 }; /* arbitrary, but the same in every run */
+    const size_t m = (size_t)n_seqs;
+    decoding d = { .e = e, .spec = b, .ids = ids, .n = n, .n_seqs = n_seqs, .run = kvant_calloc(m, sizeof *d.run),
+                   .items = kvant_calloc(m, sizeof *d.items), .drafts = kvant_calloc(m, sizeof *d.drafts),
+                   .who = kvant_calloc(m, sizeof *d.who), .guesses = kvant_calloc(m, sizeof *d.guesses) };
+    int code = KVANT_OK;
 
-    if (!run || !items || !drafts)
+    if (!d.run || !d.items || !d.drafts || !d.who || !d.guesses)
         code = kvant_fail(diag, KVANT_ENOMEM, "bench: no memory for %d sequences", n_seqs);
-    while (code == KVANT_OK && (count = make_items(e, b->k, seqs, run, n_seqs, ids, n, items, drafts)) > 0) {
-        code = kvant_step_drafts(e, items, drafts, count, diag);
-        if (code == KVANT_OK)
-            code = accept_some(e, b->accept, seqs, run, n_seqs, n, &r, diag);
-    }
-    kvant_free(run);
-    kvant_free(items);
-    kvant_free(drafts);
+    for (int s = 0; code == KVANT_OK && s < n_seqs; s++)
+        d.run[s].seq = seqs[s];
+    if (code == KVANT_OK)
+        code = decode(&d, diag);
+    kvant_free(d.run);
+    kvant_free(d.items);
+    kvant_free(d.drafts);
+    kvant_free(d.who);
+    kvant_free(d.guesses);
     return code;
 }

@@ -8,6 +8,7 @@
 
 typedef struct bench_spec {
     int k;         /* drafts of a step; 0: none */
+    int mtp;       /* the model's own block guesses them, which takes its time; 0: they are there */
     double accept; /* chance of each, once those before it are accepted */
 } bench_spec;
 

@@ -327,6 +327,7 @@ static int run_sweep(bench *b, sweep *s, kvant_diag *diag)
     p.max_seqs = b->parallel;
     p.logits_rows = b->parallel * (1 + b->spec.k);
     p.draft_rows = b->spec.k > 0 ? p.logits_rows : 0;
+    p.mtp = b->spec.mtp;
     progress_start(&pr, "bench", engines * b->n_tests * opt_int(b->o, OPT_REPS));
     for (int i = 0; i < s->n_pairs; i++)
         for (int t = 0; t < s->threads.n; t++)
