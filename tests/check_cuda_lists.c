@@ -206,7 +206,8 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, e
     CHECK(dev->vt->copy_in(dev, at, ids, sizeof ids, &diag) == KVANT_OK, "%s", diag.text);
     const kvant_seqs seqs = { .n_seqs = 2,
                               .n_tokens = rows,
-                              .n_ones = of == WITH_PROMPT,
+                              .n_few = of == WITH_PROMPT,
+                              .few_rows = of == WITH_PROMPT,
                               .q0 = at + 4,
                               .pos0 = at + 7,
                               .prompt = at + 4,

@@ -312,9 +312,9 @@ typedef struct kvant_item {
  * failed can only be freed. */
 int kvant_step(kvant_engine *e, const kvant_item *items, int n, kvant_diag *diag);
 /* As kvant_step, where the last n_draft[i] tokens of item i are guesses behind one token of a prompt-0 item; NULL: none
- * are.  Their rows have the bits of one-token steps, and LAST, GREEDY and TOP give a result for each row of the item,
- * 0 .. n_draft; but the sequence's length counts no guess until kvant_seq_accept.  KVANT_EINVAL: more than
- * kvant_seq_draft_room, or than draft_rows. */
+ * are.  Their rows have the bits of one-token steps (on devices other than the CPU: are within the class), and LAST,
+ * GREEDY and TOP give a result for each row of the item, 0 .. n_draft; but the sequence's length counts no guess until
+ * kvant_seq_accept.  KVANT_EINVAL: more than kvant_seq_draft_room, or than draft_rows. */
 int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_draft, int n, kvant_diag *diag);
 /* The result of an item of the last step.  KVANT_OK: all its tokens are in, its logits are valid.  KVANT_ECANCELED:
  * some are, the sequence can go on.  Else its pass failed.  KVANT_EINVAL: the step was refused, or no such item. */
@@ -335,8 +335,8 @@ int kvant_seq_hidden(const kvant_engine *e, int seq, float *mean, float *last);
  * tokens: its length grows by n, and the other drafts are forgotten, as all are without this call.  KVANT_EINVAL: no
  * such sequence, it failed, or n is outside 0 .. n_draft. */
 int kvant_seq_accept(kvant_engine *e, int seq, int n, kvant_diag *diag);
-/* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the device cannot take rows back, or the model has recurrent
- * layers and draft_rows is below 2; diag says which. */
+/* KVANT_OK: items may have drafts.  KVANT_EUNSUPPORTED: the model has recurrent layers and draft_rows is below 2; diag
+ * says which. */
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag);
 /* Most drafts that the next step of the sequence may carry behind one token, at most 32 with mtp; 0 also where the
  * engine verifies none.  KVANT_EINVAL: no such sequence. */

@@ -53,7 +53,8 @@ static inline size_t kvant_state_bytes(int state_type)
 /* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
 typedef struct kvant_seqs {
     int n_seqs, n_tokens;
-    int n_ones;                    /* the first n_ones sequences have one row each; 0: not known, which is slower */
+    int n_few, few_rows;           /* the first n_few sequences have few rows each, few_rows in all, as decode rows do;
+                                      0, 0: not known, which is slower */
     const int32_t *q0;             /* [n_seqs + 1] */
     const int32_t *pos0;           /* [n_seqs] */
     const int32_t *prompt;         /* [n_seqs] 1: prompt rows (chunk forms), 0: decode rows (step forms) */
@@ -61,7 +62,7 @@ typedef struct kvant_seqs {
     const int32_t *tail_table;     /* [n_seqs][table_stride] tail page id of logical page j, -1: none */
     int table_stride;
     const int32_t *slot_in;        /* [n_seqs] state slot to read, -1: start from zero state */
-    const int32_t *slot_out;       /* [n_seqs] state slot to write; -1: none (drafts; the CPU alone) */
+    const int32_t *slot_out;       /* [n_seqs] state slot to write; step forms, drafts: -1: none */
 } kvant_seqs;
 
 /* ROWS: as written below.  PRIVATE_K, PRIVATE_V: a permutation of the same bytes that the device chose (device.h) for

@@ -84,8 +84,6 @@ typedef struct kvant_device_vt {
     /* Optional (NULL: takes none).  Memory of others as an address, without a copy: see kvant_device_adopt. */
     int (*adopt)(kvant_device *d, void *memory, size_t bytes, void **addr, kvant_diag *diag);
     int takes_stream;          /* open reads config.stream */
-    /* Several decode rows of one sequence in a pass have the bits of one-row passes: drafts may be verified. */
-    int verifies;
     /* Optional (NULL: the caller submits and copies piece by piece).  Runs list[n]; key as in submit, of the whole list
      * but for its HOST entries.  Returns when the last HOST and IN are done; an error of run ends the list. */
     int (*relay)(kvant_device *d, const kvant_relay *list, int n, uint64_t key, kvant_relay_fn run, void *user,

@@ -533,10 +533,6 @@ int kvant_seq_draft_room(const kvant_engine *e, int seq)
 
 int kvant_engine_verifies(const kvant_engine *e, kvant_diag *diag)
 {
-    for (int i = 0; i < e->split.n; i++)
-        if (!e->place[i].dev->vt->verifies)
-            return kvant_fail(diag, KVANT_EUNSUPPORTED, "drafts: device %s does not verify them yet, wanted cpu",
-                              e->split.name[i]);
     for (int l = 0; l < e->m->hp.n_layer; l++)
         if (kv_has_state(&e->kv.cfg, l) && e->kv.cfg.ring_rows < 2)
             return kvant_fail(diag, KVANT_EUNSUPPORTED,

@@ -32,11 +32,12 @@ typedef struct engine_weights {
 } engine_weights;
 
 /* Hidden states for the block that predicts further tokens: after the output norm, host memory.  rows: of the last
- * token of each sequence, and of the drafts behind it; chain: what the block itself said last. */
+ * token of each sequence, and of the drafts behind it.  The block's own states stay on the device. */
 enum { ENGINE_MTP_ROWS = 33 };
 typedef struct engine_mtp {
     float *rows;                               /* [max_seqs][ENGINE_MTP_ROWS][n_embd] */
-    float *chain, *sent;                       /* [max_seqs][n_embd] */
+    float *sent;                               /* [max_seqs][n_embd] */
+    int *chain;                                /* [max_seqs] row of the pass that has the block's state; -1: none */
     int *at;                                   /* [max_seqs] which of its rows is the last token's */
     int *len;                                  /* [max_seqs] the length of the sequence that they belong to */
     uint64_t *serial;                          /* [max_seqs] and its number */

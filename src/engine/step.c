@@ -14,11 +14,10 @@
 /* ---- inputs of a pass ---- */
 
 
-/* n_ones: 0 without prompts, where passes with one pass_key, which knows nothing of it, may differ in it. */
 static kvant_seqs pass_seqs(const step_inputs *d, const pass *p)
 {
-    return (kvant_seqs){ p->n_seqs, p->n_tokens, p->any_prompt ? p->n_ones : 0, d->q0, d->pos0, d->prompt,
-                         d->table,  d->tail,     p->stride,                     d->slot_in, d->slot_out };
+    return (kvant_seqs){ p->n_seqs, p->n_tokens, p->n_few,  p->few_rows, d->q0,      d->pos0, d->prompt,
+                         d->table,  d->tail,     p->stride, d->slot_in,  d->slot_out };
 }
 
 /* Behind the last layer that writes K and V only the rows that give logits matter: as many as sequences, at most, for
@@ -30,7 +29,7 @@ static int ends_early(const kvant_engine *e, const pass *p)
 
 static kvant_seqs out_seqs(const step_inputs *d, const pass *p, const int32_t *table)
 {
-    return (kvant_seqs){ p->n_out, p->n_out,    p->n_out,  d->out_q0,  d->out_pos, d->out_prompt,
+    return (kvant_seqs){ p->n_out, p->n_out,    p->n_out,  p->n_out,   d->out_q0, d->out_pos, d->out_prompt,
                          table,    d->out_tail, p->stride, d->slot_in, d->slot_out };
 }
 
@@ -117,9 +116,10 @@ void pass_build(kvant_engine *e, const pass *p)
 int engine_sample_program(kvant_engine *e, int n, int prompt, kvant_diag *diag)
 {
     const int lora = e->m->lora.n > 0;
-    const pass p = { .n_seqs = 1, .n_tokens = n, .n_out = 1, .n_seal = prompt && e->kv.tail_pages, .stride = 1,
-                     .max_pos = n - 1, .any_prompt = prompt, .any_decode = !prompt, .top = KVANT_STEP_TOP,
-                     .seals_read = prompt, .n_lora = lora ? n : 0, .n_lora_out = lora };
+    const pass p = { .n_seqs = 1, .n_tokens = n, .n_few = n == 1, .few_rows = n == 1, .n_out = 1,
+                     .n_seal = prompt && e->kv.tail_pages, .stride = 1, .max_pos = n - 1, .any_prompt = prompt,
+                     .any_decode = !prompt, .top = KVANT_STEP_TOP, .seals_read = prompt, .n_lora = lora ? n : 0,
+                     .n_lora_out = lora };
     pass_build(e, &p);
     if (e->p.mtp)
         build_mtp_guess(&e->b);    /* behind it: its weights are wanted too */
@@ -192,7 +192,10 @@ static void pass_add(kvant_engine *e, pass *p, const kvant_item *it, int drafts,
     p->n_tokens += n;
     h->q0[q + 1] = p->n_tokens;
     p->n_seqs++;
-    p->n_ones += n == 1 && q == p->n_ones;
+    if (q == p->n_few && n <= (it->prompt ? 1 : PASS_FEW)) {
+        p->n_few++;
+        p->few_rows += n;
+    }
     p->any_prompt |= it->prompt;
     p->any_decode |= !it->prompt;
     p->max_pos = pos0 + n - 1 > p->max_pos ? pos0 + n - 1 : p->max_pos;
@@ -294,22 +297,26 @@ int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
  * again, and so do those where some rows have adapters and some have none; with experts apart a device that runs no
- * relay has more lists in a step than it keeps.  Those with rows for the ring are the CPU's so far, which records
- * nothing: the place and number of these rows would belong to the key.  Pages are sealed behind the recorded ops, on
- * several devices among them.  The ops see the batch only through these six numbers: pass_run rounds max_pos up to the
- * tables' width. */
-static uint64_t pass_key(const kvant_engine *e, const pass *p)
+ * relay has more lists in a step than it keeps; a sequence has more rows than few.  Pages are sealed behind the
+ * recorded ops, on several devices among them.  The ops see the batch only through these numbers: pass_run rounds
+ * max_pos up to the tables' width. */
+uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
-    const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, o = (uint64_t)p->n_out, w = (uint64_t)p->stride;
+    const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, w = (uint64_t)p->stride;
+    const uint64_t o = (uint64_t)(p->n_ring ? p->n_ring : p->n_out), top = p->top > 1 ? 2 : p->top > 0;
+    const uint64_t kind = p->guess ? PASS_KEY_GUESS : p->n_ring ? PASS_KEY_RING : PASS_KEY_STEP;
     const int lora = p->n_lora > 0;
     const int seals = e->split.n > 1 && p->n_seal > 0, apart = e->parted && engine_relay_place(e) < 0;
-    if (p->any_prompt || p->hidden || p->seals_read || p->n_ring > 0 || seals || apart)
+    if (p->any_prompt || p->hidden || p->seals_read || seals || apart || p->n_few != p->n_seqs)
         return 0;
-    if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 18 ||
+    /* so the place of the ring's rows in the pass and in the ring follows from their number */
+    const int ring0 = lora ? 0 : p->n_tokens - p->n_ring;
+    if (p->n_ring > 0 && (e->ring_used > 0 || p->n_out != p->n_tokens || p->ring0 != ring0))
+        return 0;
+    if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 17 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
         return 0;
-    return (uint64_t)1 << 63 | (uint64_t)(p->top > 1) << 62 | n << 48 | t << 34 | o << 20 |
-           (uint64_t)(p->top == 1) << 19 | (uint64_t)lora << 18 | w;
+    return kind << 62 | n << 48 | t << 34 | o << 20 | top << 18 | (uint64_t)lora << 17 | w;
 }
 
 /* The program in pieces: what stands before a product has run when the tap sees it. */

@@ -13,7 +13,7 @@
 /* The block that predicts further tokens. */
 typedef struct build_mtp {
     int seqs;                      /* not 0: all rows go to the end, and the block's K and V are written */
-    float *h;                      /* [seqs][n_embd] hidden states of tokens before the pass, [n][n_embd] of its rows */
+    float *h; /* [seqs][n_embd] hidden states before the pass, [n][n_embd] of its rows: the trunk's or the block's */
     float *in;                     /* [n][2*n_embd] */
     const int32_t *src;            /* [n] row of h of the token before */
     int kv_end;                    /* ops so far, when a layer's K and V had been written */

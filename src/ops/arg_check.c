@@ -73,9 +73,11 @@ static int seqs(int id, const kvant_seqs *s, kvant_diag *diag)
         BAD("%s: n_seqs = %d, wanted at most %d", arg_op(id), s->n_seqs, MAX_SEQS);
     if (s->n_seqs < 0 || s->n_tokens < 0)
         BAD("%s: n_seqs = %d, n_tokens = %d, wanted at least 0", arg_op(id), s->n_seqs, s->n_tokens);
-    if (s->n_ones < 0 || s->n_ones > s->n_seqs || s->n_ones > s->n_tokens)
-        BAD("%s: n_ones = %d, wanted 0 to n_seqs = %d and n_tokens = %d", arg_op(id), s->n_ones, s->n_seqs,
-            s->n_tokens);
+    if (s->n_few < 0 || s->n_few > s->n_seqs)
+        BAD("%s: n_few = %d, wanted 0 to n_seqs = %d", arg_op(id), s->n_few, s->n_seqs);
+    if (s->few_rows < 0 || s->few_rows > (s->n_few ? s->n_tokens : 0))
+        BAD("%s: few_rows = %d, wanted 0 to %d, of %d sequences", arg_op(id), s->few_rows, s->n_few ? s->n_tokens : 0,
+            s->n_few);
     if (s->n_tokens > 0 && s->n_seqs == 0)
         BAD("%s: %d tokens but no sequence", arg_op(id), s->n_tokens);
     if (s->n_tokens > 0)

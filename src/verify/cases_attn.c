@@ -36,6 +36,7 @@ typedef struct phase {
 static const phase decode = { "decode", { 130, 1, 200 }, { 1, 1, 1 } };
 static const phase prompt = { "prompt", { 100, 30, 150 }, { 37, 30, 40 } };
 static const phase mixed = { "mixed", { 100, 64, 150 }, { 1, 30, 2 } };
+static const phase drafts = { "drafts", { 130, 1, 200 }, { 4, 1, 3 } };
 static const phase longer = { "long", { 2100, 64, 1030 }, { 1, 5, 2 } };
 static const phase empty = { "empty", { 70, 1, 9 }, { 0, 0, 0 } };
 
@@ -174,6 +175,8 @@ static void pair(vcase *c, const kvant_format *k, const kvant_format *v, int i)
         attn(c, &b, &prompt, !run);
         if (run && !c->unaligned && in_ci(k, v))
             attn(c, &a, &mixed, 0);
+        if (run && !c->unaligned && in_ci(k, v))
+            attn(c, &a, &drafts, 0);
         if (run && !c->unaligned && k == v)
             attn(c, &a, &empty, 0);
     }

@@ -13,7 +13,7 @@
 #include "ops/op_util.h"
 #include "verify/vcase.h"
 
-enum { ROWS = 97, PAGES = 5, KEPT = 48 };
+enum { ROWS = 97, PAGES = 5, KEPT = 48, FEW = 4 };
 
 static float projection[KVANT_QJL_VALUES];          /* constant after build_projection */
 
@@ -63,10 +63,10 @@ void vscene_seqs(vcase *c, vscene *s, const int *len, const int *ask)
     s->seqs = (kvant_seqs){ .n_seqs = VCASE_SEQS, .n_tokens = q0[VCASE_SEQS], .q0 = vcase_ints(c, q0, VCASE_SEQS + 1),
                             .pos0 = vcase_ints(c, pos0, VCASE_SEQS), .prompt = vcase_ints(c, prompt, VCASE_SEQS),
                             .table = table, .tail_table = tails, .table_stride = VCASE_TABLE };
-    while (s->seqs.n_ones < VCASE_SEQS && ask[s->seqs.n_ones] == 1)
-        s->seqs.n_ones++;
+    for (int *few = &s->seqs.n_few; *few < VCASE_SEQS && ask[*few] <= FEW; ++*few)
+        s->seqs.few_rows += ask[*few];
     s->all = s->seqs;
-    s->all.n_ones = 0;
+    s->all.n_few = s->all.few_rows = 0;
     s->all.n_tokens = all0[VCASE_SEQS];
     s->all.q0 = vcase_ints(c, all0, VCASE_SEQS + 1);
     s->all.pos0 = vcase_ints(c, zero, VCASE_SEQS);

@@ -173,7 +173,7 @@ def breakages(card):
         elif f.kind == "seqs":
             arrays = ("q0", "pos0", "table") if f.more == "pages" else ("q0", "pos0", "prompt", "slot_in", "slot_out")
             out += [(f"seqs.{n} NULL", f"b.seqs.{n} = NULL") for n in arrays]
-            out += [(f"seqs.{n} {v}", f"b.seqs.{n} = {v}") for n, v in (("n_seqs", "-1"), ("n_seqs", "0"), ("n_tokens", "-1"), ("n_ones", "2"), ("n_seqs", "1 << 30"))]
+            out += [(f"seqs.{n} {v}", f"b.seqs.{n} = {v}") for n, v in (("n_seqs", "-1"), ("n_seqs", "0"), ("n_tokens", "-1"), ("n_few", "2"), ("few_rows", "1"), ("n_seqs", "1 << 30"))]
             out += [("seqs.table_stride 0", "b.seqs.table_stride = 0")] if f.more == "pages" else []
         elif f.kind == "side":
             out += [(f"{f.name}.{n} {v}", f"b.{f.name}.{n} = {v}") for n, v in
@@ -203,7 +203,7 @@ def refusals(cards):
             text = what.replace("\\", "\\\\").replace('"', '\\"')
             out.append(f'    b = good, {how}, refuse(id, &b, "{text}");\n')
         rows = c.rows
-        out.append(f"    b = good, b.{rows} = 0" + (", b.seqs.n_seqs = 0, b.seqs.n_ones = 0" if rows.startswith("seqs") else "")
+        out.append(f"    b = good, b.{rows} = 0" + (", b.seqs.n_seqs = 0, b.seqs.n_few = b.seqs.few_rows = 0" if rows.startswith("seqs") else "")
                    + "".join(f", b.{f.name} = NULL" for f in c.operands()) + ', accept(id, &b, "no rows");\n}\n\n')
     out.append("static void refuse_all(void)\n{\n" + "".join(f"    refuse_{c.name}(KVANT_OP_{op.upper()});\n" for c in cards for op in c.ops) + "}\n")
     return "".join(out)

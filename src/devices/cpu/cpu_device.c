@@ -308,6 +308,5 @@ const kvant_device_vt kvant_device_cpu = {
     .profile = cpu_profile,
     .sync = cpu_sync,
     .adopt = cpu_adopt,
-    .verifies = 1,
     .stay_awake = cpu_stay_awake,
 };

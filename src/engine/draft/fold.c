@@ -3,19 +3,19 @@
  * its bits.  It happens before the next step, for all sequences at once, or when a state is asked for (kv_settle). */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/draft/pass.h"
 #include "engine/place/profile.h"
 #include "engine/tensor/tensor.h"
 
-/* Rows of one sequence, or of none: between two of them lie rows that did not count, which the ops of decode rows pass
- * over as a prompt's. */
+/* Rows of one sequence, and of none: behind each lie those that did not count, maybe none, which the ops of decode rows
+ * pass over as a prompt's.  So what a device records is the same whoever accepted how many. */
 typedef struct fold_lists { int32_t *q0, *pos0, *prompt, *slot_in, *slot_out; } fold_lists;
 
 enum { LISTS = 5 };
 
 static size_t list_room(const kvant_engine_params *p)
 {
-    return STEP_INPUT_ROOM(2 * (size_t)p->max_seqs + 1);
+    return STEP_INPUT_ROOM(2 * (size_t)p->max_seqs + 2);
 }
 
 size_t engine_fold_values(const kvant_engine_params *p)
@@ -61,11 +61,12 @@ static int fill(const kvant_engine *e, int only, fold_lists *l)
     l->q0[0] = 0;
     for (int s; (s = next_at(e, only, at)) >= 0;) {
         const kv_seq *q = &e->kv.seqs[s];
-        if (q->ring_at > at)
+        if (n > 0 || q->ring_at > 0)
             put(l, &n, q->ring_at, 1, -1, -1);
         at = q->ring_at + q->ring_n;
         put(l, &n, at, 0, q->len == q->ring_n ? -1 : s, s);
     }
+    put(l, &n, e->ring_used, 1, -1, -1);
     return n;
 }
 
@@ -104,7 +105,8 @@ static int run(kvant_engine *e, int place, int n_seqs, int n_rows, kvant_diag *d
     }
     for (int i = 0; i < b->n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
-    return b->n_ops ? engine_submit_to(e, at->dev, e->ops, b->n_ops, 0, diag) : KVANT_OK;
+    const uint64_t key = (uint64_t)PASS_KEY_FOLD << 62 | (uint64_t)n_seqs << 31 | (uint64_t)n_rows;
+    return b->n_ops ? engine_submit_to(e, at->dev, e->ops, b->n_ops, key, diag) : KVANT_OK;
 }
 
 int engine_fold(kvant_engine *e, int seq, kvant_diag *diag)

@@ -201,9 +201,9 @@ static void build_gdn(builder *b, int l)
 
     project(b, w, ld);
     recur(b, l, w, b->buf.qkv, ld);
-    build_ring_keep(b, l, b->buf.qkv, ld);
     BUILD(b, NORM_GATED,
           { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv, ld });
+    build_ring_keep(b, l, b->buf.qkv, ld); /* behind the ops that a device may join */
     const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);
     build_matmul(b, w->ssm_out, o, width, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;

@@ -80,13 +80,14 @@ void build_mtp_rows(builder *b)
 void build_mtp_guess(builder *b)
 {
     const kvant_model *m = b->m;
-    const int v = m->hp.n_vocab;
+    const int v = m->hp.n_vocab, e = m->hp.n_embd;
 
-    BUILD(b, ROWS_GATHER, { b->buf.mtp.h, b->buf.mtp.src, b->buf.a, b->n, m->hp.n_embd });
+    BUILD(b, ROWS_GATHER, { b->buf.mtp.h, b->buf.mtp.src, b->buf.a, b->n, e });
     build_input(b);
     m->arch->build(b, m->hp.n_layer);
     build_norm(b, m->mtp.norm);
-    build_matmul(b, m->mtp.head, b->buf.a, m->hp.n_embd, b->buf.logits, v, b->n);
+    BUILD(b, ROWS_COPY, { b->buf.a, b->buf.mtp.h + (size_t)b->buf.mtp.seqs * (size_t)e, b->n, 1, e, e, e, e, e });
+    build_matmul(b, m->mtp.head, b->buf.a, e, b->buf.logits, v, b->n);
     if (b->top == 1)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->n, v });
     else

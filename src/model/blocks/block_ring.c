@@ -47,6 +47,12 @@ void build_ring_keep(builder *b, int l, const float *x, int64_t ldx)
         return;
     float *xs = r->layer[l], *alphas = xs + (int64_t)r->rows * w.x, *betas = alphas + (int64_t)r->rows * w.alpha;
     keep(b, x, ldx, xs, w.x);
+    if (w.alpha == w.beta && w.alpha > 0) { /* both at once: a launch less in every layer */
+        const int64_t from = (int64_t)r->row0 * w.alpha, to = (int64_t)r->at * w.alpha;
+        BUILD(b, ROWS_COPY, { b->buf.alpha + from, alphas + to, 2, r->n, w.alpha, b->buf.beta - b->buf.alpha, w.alpha,
+                              betas - alphas, w.alpha });
+        return;
+    }
     keep(b, b->buf.alpha, w.alpha, alphas, w.alpha);
     keep(b, b->buf.beta, w.beta, betas, w.beta);
 }

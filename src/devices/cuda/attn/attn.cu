@@ -73,7 +73,7 @@ static int attn_shape(cuda_device *d, const kvant_attn_args *a, attn_job *p, kva
                      a->k.fmt->name, a->v.fmt->name, a->d_k, a->d_v, d->smem_max);
 }
 
-/* The kernels of decode/ take the first sequences, of one row each, those of prefill/ the others; together they take
+/* The kernels of decode/ take the first sequences, of few rows each, those of prefill/ the others; together they take
  * all of these arguments, or none and the general kernel runs. */
 typedef struct fast_job {
     bool decode, prefill;
@@ -81,12 +81,13 @@ typedef struct fast_job {
     prefill_job many;
 } fast_job;
 
-/* The sequences behind the first n, which have a row each; rows keep their numbers. */
-static kvant_seqs seqs_from(kvant_seqs s, int n)
+/* The sequences behind those of few rows; rows keep their numbers.  all: those too. */
+static kvant_seqs seqs_behind(kvant_seqs s, bool all)
 {
+    const int n = all ? 0 : s.n_few;
     const size_t tables = (size_t)n * (size_t)s.table_stride;
     s.n_seqs -= n;
-    s.n_ones = n;
+    s.few_rows = all ? 0 : s.few_rows;
     s.q0 += n;
     s.pos0 += n;
     s.table += tables;
@@ -99,14 +100,15 @@ static bool fast_shape(cuda_device *d, const kvant_attn_args *a, fast_job *o)
     side_dev k, v;
     if (!d->fast_attn || cuda_side(d, &a->k, a->d_k, &k, NULL) < 0 || cuda_side(d, &a->v, a->d_v, &v, NULL) < 0)
         return false;
-    if (a->seqs.n_tokens <= a->seqs.n_seqs) {
+    if (a->seqs.n_tokens <= a->seqs.n_seqs || a->seqs.n_tokens == a->seqs.few_rows) {
         o->prefill = false;
         return o->decode = decode_shape(d, a, k, v, &o->one);
     }
     kvant_attn_args one = *a, many = *a;
-    one.seqs.n_seqs = one.seqs.n_tokens = a->seqs.n_ones;
-    o->decode = a->seqs.n_ones > 0 && decode_shape(d, &one, k, v, &o->one);
-    many.seqs = seqs_from(a->seqs, o->decode ? a->seqs.n_ones : 0);
+    one.seqs.n_seqs = a->seqs.n_few;
+    one.seqs.n_tokens = a->seqs.few_rows;
+    o->decode = a->seqs.few_rows > 0 && decode_shape(d, &one, k, v, &o->one);
+    many.seqs = seqs_behind(a->seqs, !o->decode);
     o->prefill = prefill_shape(d, &many, k, v, &o->many);
     return o->prefill;
 }
@@ -123,7 +125,7 @@ void cuda_kv_layout(kvant_device *base, kvant_attn_args *a)
     a->max_pos = 0;
     a->seqs.n_seqs = 2;
     a->seqs.n_tokens = 3;
-    a->seqs.n_ones = 1;
+    a->seqs.n_few = a->seqs.few_rows = 1;
     if (a->k.tail && cuda_side(d, &a->k, a->d_k, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_K, &shape))
         a->k.layout = KVANT_LAYOUT_PRIVATE_K;
     if (a->v.tail && cuda_side(d, &a->v, a->d_v, &side, NULL) == KVANT_OK && cuda_pack_shape(&side, PACK_V, &shape))

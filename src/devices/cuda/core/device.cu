@@ -273,7 +273,6 @@ const kvant_device_vt cuda_vt = {
     NULL, /* is_software */
     cuda_adopt,
     1, /* takes_stream */
-    0, /* verifies */
     cuda_relay,
     NULL, /* stay_awake */
     cuda_host_ready,

@@ -309,7 +309,7 @@ bool prefill_shape(const cuda_device *d, const kvant_attn_args *a, const side_de
     p->tokens = KVANT_PAGE;
     while (p->tokens * p->heads > p->rows && p->tokens > 1)
         p->tokens /= 2;
-    p->first = a->seqs.n_ones;
+    p->first = a->seqs.few_rows;
     const int64_t n = a->seqs.n_tokens - p->first, most = n / p->tokens + 2 * (int64_t)a->seqs.n_seqs;
     p->n_tiles = (int)(n < most ? n : most);
     return p->make == ARCH_90 ? room_90(d, p) : p->rows > 0;
