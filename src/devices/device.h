@@ -30,6 +30,28 @@ typedef struct kvant_relay {
 } kvant_relay;
 typedef int (*kvant_relay_fn)(void *user, int number, kvant_diag *diag);
 
+/* Devices of one kind that have parts of rows come together: `rows` rows, of each part `cols` values at src, ld_src
+ * apart, go to dst[i] of device i (NULL: not there), ld apart.  wait: some device may still use memory at dst. */
+enum { KVANT_MEET_PARTS = 4, KVANT_MEET_MOST = 8 };
+typedef struct kvant_meet_part {
+    const float *src;
+    float *dst[KVANT_MEET_MOST];
+    int64_t ld_src;
+    int cols;
+} kvant_meet_part;
+typedef struct kvant_meet {
+    kvant_meet_part part[KVANT_MEET_PARTS];
+    int64_t ld;
+    int rows, n_parts, wait;
+} kvant_meet;
+
+/* Ops of one device, then a meeting (NULL: it is the end). */
+typedef struct kvant_meet_piece {
+    const kvant_op *ops;
+    int n;
+    const kvant_meet *meet;
+} kvant_meet_piece;
+
 typedef struct kvant_device_vt {
     const char *name;          /* "cpu" */
     int (*open)(const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
@@ -95,6 +117,14 @@ typedef struct kvant_device_vt {
      * it, where the system lets it, until host_release, which comes before it is freed. */
     void (*host_ready)(kvant_device *d, void *host, size_t bytes);
     void (*host_release)(kvant_device *d, void *host);
+    /* Optional, all three.  meet_open: these n devices write into each other's memory from now on, each at its place in
+     * the list; KVANT_EUNSUPPORTED: they cannot.  meet: enqueued; ops behind it find the rows of all.  Each device must
+     * come to each meeting: the caller enqueues the ops before a meeting, and it, on all devices before the next. */
+    int (*meet_open)(kvant_device *const *devs, int n, kvant_diag *diag);
+    int (*meet)(kvant_device *d, const kvant_meet *m, kvant_diag *diag);
+    /* A whole program of this device.  1: it is enqueued; 0: nothing is, but memory for its ops is there; the caller
+     * goes piece by piece.  key as in submit; 0: always 0. */
+    int (*meet_list)(kvant_device *d, const kvant_meet_piece *list, int n, uint64_t key, kvant_diag *diag);
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };

@@ -352,7 +352,7 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     if (e->way.tensor) {
         KVANT_TRY(tensor_cut(e, diag));
         KVANT_TRY(tensor_check(e, diag));
-        return tensor_submit(e, diag);
+        return tensor_submit(e, key, diag);
     }
     for (int i = 0; i < e->b.n_ops; i++) /* in every build: an error ends a step, a wrong kernel call the process */
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));

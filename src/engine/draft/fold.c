@@ -101,7 +101,7 @@ static int run(kvant_engine *e, int place, int n_seqs, int n_rows, kvant_diag *d
     if (e->way.tensor) {
         KVANT_TRY(tensor_cut(e, diag));
         KVANT_TRY(tensor_check(e, diag));
-        return tensor_submit(e, diag);
+        return tensor_submit(e, 0, diag);
     }
     for (int i = 0; i < b->n_ops; i++)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));

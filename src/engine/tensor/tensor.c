@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 /* ---- weights ---- */
@@ -74,8 +75,10 @@ static int create_place(kvant_engine *e, int i, kvant_diag *diag)
     p->ops = kvant_calloc((size_t)t->cap, sizeof *p->ops);
     p->part = kvant_calloc(n, sizeof *p->part);
     p->host = kvant_calloc(n, sizeof *p->host);
-    p->out = t->direct ? NULL : kvant_alloc(t->scratch_bytes);
-    if (!p->ops || !p->part || !p->host || (!t->direct && !p->out))
+    p->out = t->direct || t->meets ? NULL : kvant_alloc(t->scratch_bytes);
+    p->meet = kvant_calloc(t->meets ? (size_t)t->cap_exchange : 1, sizeof *p->meet);
+    p->piece = kvant_calloc(t->meets ? (size_t)t->cap_exchange + 1 : 1, sizeof *p->piece);
+    if (!p->ops || !p->part || !p->host || !p->meet || !p->piece || (!t->direct && !t->meets && !p->out))
         return kvant_fail(diag, KVANT_ENOMEM, "tensor split: out of memory");
     for (size_t k = 0; k < n; k++) {
         p->part[k] = e->place[i].weights.w[k];
@@ -91,13 +94,32 @@ static int create_lists(kvant_engine *e, kvant_diag *diag)
 
     t->cap = 2 * build_max_ops(e->m);
     t->shape = kvant_calloc((size_t)e->m->n_specs, sizeof *t->shape);
-    t->exchange = kvant_calloc((size_t)t->cap, sizeof *t->exchange);
+    t->cap_exchange = 24 * (e->m->hp.n_layer + 2);
+    t->exchange = kvant_calloc((size_t)t->cap_exchange, sizeof *t->exchange);
     t->range = kvant_calloc(ranges, sizeof *t->range);
-    t->in = t->direct ? NULL : kvant_alloc(t->scratch_bytes);
-    if (!t->shape || !t->exchange || !t->range || (!t->direct && !t->in))
+    t->in = t->direct || t->meets ? NULL : kvant_alloc(t->scratch_bytes);
+    if (!t->shape || !t->exchange || !t->range || (!t->direct && !t->meets && !t->in))
         return kvant_fail(diag, KVANT_ENOMEM, "tensor split: out of memory");
     tensor_shapes(e->m, &e->split, t->shape);
     return arena_init(&t->args, (size_t)(t->n + 1) * build_args_bytes(e->m), diag);
+}
+
+/* Devices that can write into each other's memory do; others exchange through this machine's. */
+static void open_meetings(kvant_engine *e)
+{
+    engine_tensor *t = e->way.tensor;
+    const kvant_device_vt *vt = e->place[0].dev->vt;
+    kvant_device *devs[KV_MOST_PLACES];
+    kvant_diag why = { "" };
+    int same = vt->meet_open != NULL;
+
+    for (int i = 0; i < t->n; i++) {
+        devs[i] = e->place[i].dev;
+        same &= devs[i]->vt == vt;
+    }
+    t->meets = same && vt->meet_open(devs, t->n, &why) == KVANT_OK;
+    if (same && !t->meets)
+        log_msg(LOG_INFO, "tensor split: through this machine's memory: %s", why.text);
 }
 
 int tensor_create(kvant_engine *e, kvant_diag *diag)
@@ -115,6 +137,7 @@ int tensor_create(kvant_engine *e, kvant_diag *diag)
     t->direct = 1;
     for (int i = 0; i < t->n; i++)
         t->direct &= strcmp(e->place[i].dev->vt->name, "cpu") == 0;
+    open_meetings(e);
     KVANT_TRY(create_lists(e, diag));
     for (int i = 0; i < t->n; i++)
         KVANT_TRY(create_place(e, i, diag));
@@ -138,6 +161,8 @@ static void free_place(kvant_engine *e, int i)
     kvant_free(p->part);
     kvant_free(p->host);
     kvant_free(p->out);
+    kvant_free(p->meet);
+    kvant_free(p->piece);
 }
 
 void tensor_free(kvant_engine *e)

@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "ops/operands.h"
 
-enum { TENSOR_PARTS = 4, TENSOR_LIVE = 16 };
+enum { TENSOR_PARTS = 4, TENSOR_LIVE = 16, TENSOR_TOUCHED = 64 };
 
 /* The outputs of a matrix, or the columns of rows: stretches one behind the other, each shared out in whole units. */
 typedef struct tensor_shape {
@@ -37,6 +37,7 @@ typedef struct tensor_exchange {
     unsigned parts;                /* a bit for each stretch that somebody reads */
     int first;                     /* 1: the first place alone reads it */
     int staged;                    /* rows come side by side in the shadow: ops behind it move them */
+    int wait;                      /* ops since the exchange before may have used the rows: kvant_meet */
 } tensor_exchange;
 
 /* Memory of place 0 [lo, hi) and where each place has the same. */
@@ -51,15 +52,24 @@ typedef struct tensor_place {
     unsigned char *shadow;         /* as large as scratch */
     kvant_weight *part;            /* [n_specs] the place's rows of matrices that are cut */
     void **host;                   /* [n_specs] rows put together, which the device still reads, or NULL */
-    float *out;                    /* host memory of exchanges, where some place is no CPU */
+    float *out;                    /* host memory of exchanges, where they go through it */
+    kvant_meet *meet;              /* [exchanges] where devices meet */
+    kvant_meet_piece *piece;       /* [exchanges + 1] */
 } tensor_place;
+
+/* Memory that ops used as whole rows since the last exchange; n over TENSOR_TOUCHED: any. */
+typedef struct tensor_touched {
+    op_operand list[TENSOR_TOUCHED];
+    int n;
+} tensor_touched;
 
 typedef struct engine_tensor {
     int n;                         /* places */
     tensor_shape *shape;           /* [n_specs] */
     tensor_place place[KV_MOST_PLACES];
     tensor_exchange *exchange;
-    int n_exchange, cap;           /* cap: most ops of a place; exchanges are fewer */
+    int n_exchange, cap_exchange, cap;         /* cap: most ops of a place */
+    tensor_touched touched;
     tensor_rows live[TENSOR_LIVE];
     int n_live;
     tensor_range *range;           /* ascending */
@@ -68,6 +78,7 @@ typedef struct engine_tensor {
     size_t scratch_bytes;
     float *in;                     /* host memory of exchanges: whole rows */
     int direct;                    /* every place is a CPU: an exchange is copies of memory */
+    int meets;                     /* every place's device writes into the others' memory */
     int error;                     /* 1: more ops than there is room for; 2: an address of nobody */
 } engine_tensor;
 
@@ -153,6 +164,6 @@ int tensor_op(kvant_engine *e, int i);
 
 /* ---- tensor_run.c ---- */
 
-int tensor_submit(kvant_engine *e, kvant_diag *diag);
+int tensor_submit(kvant_engine *e, uint64_t key, kvant_diag *diag);
 
 #endif

@@ -186,18 +186,52 @@ static void unpack(kvant_engine *e, const tensor_exchange *x, int i)
     }
 }
 
+/* Several rows, and a stretch of them is no block of memory. */
+static int is_apart(const tensor_rows *r)
+{
+    return r->rows > 1 && (r->shape.n > 1 || r->shape.cols[0] != r->ld);
+}
+
+static int was_touched(const tensor_touched *t, const tensor_rows *r)
+{
+    const op_operand all = columns(r, 0, all_columns(r));
+
+    for (int i = 0; i < t->n && i < TENSOR_TOUCHED; i++)
+        if (!operands_apart(&t->list[i], &all))
+            return 1;
+    return t->n > TENSOR_TOUCHED;
+}
+
+/* Notes what op i, which is in the lists, used as whole rows. */
+static void touch(kvant_engine *e, int i)
+{
+    tensor_touched *t = &e->way.tensor->touched;
+    const op_operands list = op_operands_of(e->ops[i].id, e->ops[i].args);
+
+    for (int k = 0; k < list.n; k++) {
+        const op_operand *o = &list.list[k];
+        if (!o->at || o->access == OPERAND_WEIGHT || tensor_find(e->way.tensor, o->at))
+            continue;
+        if (t->n < TENSOR_TOUCHED)
+            t->list[t->n] = *o;
+        t->n += t->n <= TENSOR_TOUCHED;
+    }
+}
+
 static void exchange(kvant_engine *e, const tensor_rows *r, unsigned parts)
 {
     engine_tensor *t = e->way.tensor;
     tensor_exchange *x = &t->exchange[t->n_exchange];
 
-    if (t->n_exchange == t->cap) {
+    if (t->n_exchange == t->cap_exchange) {
         t->error = 1;
         return;
     }
     t->n_exchange++;
     *x = (tensor_exchange){ .r = *r, .parts = parts, .first = is_output(e, r->base),
-                            .staged = !t->direct && r->rows > 1 && (r->shape.n > 1 || r->shape.cols[0] != r->ld) };
+                            .wait = was_touched(&t->touched, r),
+                            .staged = !t->direct && !t->meets && is_apart(r) };
+    t->touched.n = 0;
     for (int i = 0; i < t->n; i++)
         x->at[i] = t->place[i].n;
     for (int i = 0; x->staged && i < (x->first ? 1 : t->n); i++)
@@ -300,11 +334,14 @@ int tensor_cut(kvant_engine *e, kvant_diag *diag)
 
     arena_reset(&t->args);
     t->n_exchange = t->n_live = t->error = 0;
+    t->touched.n = TENSOR_TOUCHED + 1; /* nobody knows what the program before used last */
     for (int i = 0; i < t->n; i++)
         t->place[i].n = 0;
-    for (int i = 0; i < e->b.n_ops && !t->error; i++)
+    for (int i = 0; i < e->b.n_ops && !t->error; i++) {
         if (!tensor_op(e, i))
             whole(e, i);
+        touch(e, i);
+    }
     for (int i = t->n_live - 1; i >= 0; i--)
         if (is_output(e, t->live[i].base))
             gather(e, e->b.n_ops, &t->live[i]);

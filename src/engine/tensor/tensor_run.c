@@ -118,11 +118,86 @@ static int run_to(kvant_engine *e, int *at, const int *end, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int tensor_submit(kvant_engine *e, kvant_diag *diag)
+/* ---- devices that meet ---- */
+
+/* Place i's columns of an exchange, and where they go. */
+static void fill_meet(kvant_engine *e, const tensor_exchange *x, int i, kvant_meet *m)
+{
+    engine_tensor *t = e->way.tensor;
+    const tensor_rows *r = &x->r;
+
+    m->ld = r->ld;
+    m->rows = r->rows;
+    m->n_parts = 0;
+    m->wait = x->wait;
+    for (int k = 0; k < r->shape.n; k++) {
+        const int first = tensor_from(&e->split, &r->shape, k, i), n = tensor_part(&e->split, &r->shape, k, i);
+        kvant_meet_part *p = &m->part[m->n_parts];
+        if (!n || !(x->parts >> k & 1))
+            continue;
+        m->n_parts++;
+        p->src = tensor_local(e, r, i, k, first);
+        p->ld_src = tensor_width(&e->split, &r->shape, i);
+        p->cols = n;
+        for (int to = 0; to < t->n; to++)
+            p->dst[to] = x->first && to ? NULL : there(t, to, r->base) + tensor_col(&r->shape, k) + first;
+    }
+}
+
+static void fill_pieces(kvant_engine *e, int i)
+{
+    engine_tensor *t = e->way.tensor;
+    tensor_place *p = &t->place[i];
+
+    for (int k = 0, at = 0; k <= t->n_exchange; k++) {
+        const int end = k < t->n_exchange ? t->exchange[k].at[i] : p->n;
+        p->piece[k] = (kvant_meet_piece){ p->ops + at, end - at, k < t->n_exchange ? &p->meet[k] : NULL };
+        if (k < t->n_exchange)
+            fill_meet(e, &t->exchange[k], i, &p->meet[k]);
+        at = end;
+    }
+}
+
+/* Piece k on every place that has not been given its whole list. */
+static int meet_piece(kvant_engine *e, const int *done, int k, kvant_diag *diag)
+{
+    for (int i = 0; i < e->way.tensor->n; i++) {
+        kvant_device *dev = e->place[i].dev;
+        const kvant_meet_piece *p = &e->way.tensor->place[i].piece[k];
+        if (!done[i] && p->n > 0)
+            KVANT_TRY(engine_submit_to(e, dev, p->ops, p->n, 0, diag));
+        if (!done[i] && p->meet)
+            KVANT_TRY(dev->vt->meet(dev, p->meet, diag));
+    }
+    return KVANT_OK;
+}
+
+/* Memory for all lists is there before one of them waits for another. */
+static int submit_meeting(kvant_engine *e, uint64_t key, kvant_diag *diag)
+{
+    engine_tensor *t = e->way.tensor;
+    int done[KV_MOST_PLACES] = { 0 };
+
+    for (int i = 0; i < t->n; i++)
+        fill_pieces(e, i);
+    for (int turn = 0; turn < (key ? 2 : 1); turn++)
+        for (int i = 0; i < t->n; i++) {
+            kvant_device *dev = e->place[i].dev;
+            done[i] = dev->vt->meet_list(dev, t->place[i].piece, t->n_exchange + 1, turn ? key : 0, diag);
+            KVANT_TRY(done[i] < 0 ? done[i] : KVANT_OK);
+        }
+    for (int k = 0; k <= t->n_exchange; k++)
+        KVANT_TRY(meet_piece(e, done, k, diag));
+    return KVANT_OK;
+}
+
+int tensor_submit(kvant_engine *e, uint64_t key, kvant_diag *diag)
 {
     engine_tensor *t = e->way.tensor;
     int at[KV_MOST_PLACES] = { 0 }, end[KV_MOST_PLACES];
 
+    if (t->meets)
+        return submit_meeting(e, e->watch.profile ? 0 : key, diag);
     for (int i = 0; i < t->n_exchange; i++) {
         KVANT_TRY(run_to(e, at, t->exchange[i].at, diag));
         if (t->direct)

@@ -5,7 +5,7 @@
 
 #include "devices/device.h"
 
-enum { KVANT_CUDA_VERSION = 4 };
+enum { KVANT_CUDA_VERSION = 5 };
 
 /* The loading library describes itself: its contract number and the sizes of the structs that both sides read. */
 typedef struct kvant_cuda_host {

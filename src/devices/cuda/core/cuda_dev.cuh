@@ -67,6 +67,7 @@ typedef struct cuda_device {
     size_t pinned_used;            /* since the last wait */
     struct cuda_uploader *uploader;        /* upload.cu; NULL but while weights are loaded */
     struct cuda_relay_room *relay;         /* relay.cu; NULL before the first relay */
+    struct cuda_meet_room *meet;           /* meet.cu; NULL: it meets nobody */
     unsigned *draws;               /* gemv_stream.cu's and router.cu's counter, 0 between launches */
     struct cuda_blas *blas;        /* cuBLASLt, or NULL where its library is missing */
     uint64_t clock, replayed;

@@ -73,6 +73,7 @@ static void cuda_close(kvant_device *base)
     cuda_upload_close(d);
     cuda_drop_graphs(d);
     cuda_relay_close(d);
+    cuda_meet_close(d);
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
     cudaFree(d->scratch);
@@ -277,6 +278,9 @@ const kvant_device_vt cuda_vt = {
     NULL, /* stay_awake */
     cuda_host_ready,
     cuda_host_release,
+    cuda_meet_open,
+    cuda_meet,
+    cuda_meet_list,
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

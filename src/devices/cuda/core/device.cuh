@@ -1,5 +1,5 @@
 /* device.cuh: what the files of the device object share: device.cu (open, memory, copies, vtable), weights.cu,
- * lists.cu, relay.cu and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
+ * lists.cu, relay.cu, meet.cu and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
 #ifndef KVANT_CUDA_DEVICE_CUH
 #define KVANT_CUDA_DEVICE_CUH
 
@@ -50,6 +50,12 @@ int cuda_relay(kvant_device *base, const kvant_relay *list, int n, uint64_t key,
 void cuda_relay_close(cuda_device *d);
 void cuda_host_ready(kvant_device *base, void *host, size_t bytes);
 void cuda_host_release(kvant_device *base, void *host);
+
+/* meet.cu */
+int cuda_meet_open(kvant_device *const *devs, int n, kvant_diag *diag);
+int cuda_meet(kvant_device *base, const kvant_meet *m, kvant_diag *diag);
+int cuda_meet_list(kvant_device *base, const kvant_meet_piece *list, int n, uint64_t key, kvant_diag *diag);
+void cuda_meet_close(cuda_device *d);
 
 /* stopwatch.cu */
 int cuda_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us, kvant_diag *diag);
