@@ -98,6 +98,7 @@ typedef struct cuda_op {
     size_t (*scratch)(const cuda_device *d, const void *args);
     int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
     int (*fuse)(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+    bool behind; /* its scratch is the end of the block, behind the other ops': it runs while theirs is in use */
 } cuda_op;
 
 #define KVANT_OP(ID, name, args, tol, fused, text) extern const cuda_op cuda_op_##name;

@@ -39,16 +39,18 @@ void cuda_drop_graphs(cuda_device *d)
     }
 }
 
-/* The most that an op of the list wants; every op has a kernel. */
+/* The most that an op of the list wants, and that one wants behind it (page_seal: an attention's queries may be there
+ * already, cuda_attn_front).  Every op has a kernel. */
 static size_t scratch_wanted(const cuda_device *d, const kvant_op *ops, int n)
 {
-    size_t want = 0;
+    size_t want[2] = { 0, 0 };
     for (int i = 0; i < n; i++) {
         const cuda_op *op = find_op(ops[i].id)->op;
         const size_t s = op->scratch ? op->scratch(d, ops[i].args) : 0;
-        want = s > want ? s : want;
+        size_t *most = &want[op->behind];
+        *most = s > *most ? s : *most;
     }
-    return want;
+    return want[0] + want[1];
 }
 
 /* A new block, where the one there is is too small. */

@@ -253,5 +253,5 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run, write_fuse };
-const cuda_op cuda_op_page_seal = { seal_supports, seal_scratch, seal_run, seal_fuse };
+const cuda_op cuda_op_page_seal = { seal_supports, seal_scratch, seal_run, seal_fuse, true };
 const cuda_op cuda_op_cache_read = { read_supports, NULL, read_run };

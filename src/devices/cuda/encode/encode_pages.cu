@@ -8,7 +8,7 @@
 enum {
     ROWS = KVANT_PAGE, TRIES = 2, THREADS = 128, WARPS = THREADS / 32,
     SUMS = 3,                          /* of a path (walk_sum) */
-    UNITS_AT_ONCE = 512
+    UNITS_AT_ONCE = 512, WORK_ALIGN = 256
 };
 
 /* A unit between the launches. */
@@ -305,14 +305,25 @@ static unsigned units_at_once(unsigned units, unsigned sides)
     return units < UNITS_AT_ONCE / sides ? units : UNITS_AT_ONCE / sides;
 }
 
-size_t cuda_pages_scratch(const job &p)
+static size_t work_bytes(const job &p)
 {
     return (size_t)2 * units_at_once(p.units / ROWS, 2) * sizeof(page_work);
 }
 
+size_t cuda_pages_scratch(const job &p)
+{
+    return work_bytes(p) + WORK_ALIGN;
+}
+
+/* The end of the scratch block. */
+static page_work *work_of(const cuda_device *d, const job &p)
+{
+    return (page_work *)(d->scratch + ((d->scratch_bytes - work_bytes(p)) & ~(size_t)(WORK_ALIGN - 1)));
+}
+
 template <int K> static void seal(cuda_device *d, const jobs &p, unsigned sides, const float *book)
 {
-    page_work *work = (page_work *)d->scratch;
+    page_work *work = work_of(d, p.j[0]);
     const unsigned units = p.j[0].units / ROWS, per = units_at_once(units, sides);
     for (unsigned at = 0; at < units; at += per) {
         const unsigned n = units - at < per ? units - at : per;

@@ -104,9 +104,6 @@ static int fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops, int n
     if (n < 3 + seals || ops[0].id != KVANT_OP_CACHE_WRITE || ops[1].id != KVANT_OP_CACHE_WRITE ||
         ops[2 + seals].id != KVANT_OP_ATTN)
         return 0;
-    if (seals > 0 && (((const kvant_page_seal_args *)ops[2].args)->side.fmt->flags & KVANT_FORMAT_PAGE ||
-                      ((const kvant_page_seal_args *)ops[1 + seals].args)->side.fmt->flags & KVANT_FORMAT_PAGE))
-        return 0; /* page_seal of page scope wants the scratch where the queries' operands would lie */
     const head_ahead ahead = ahead_of(o);
     const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args;
     const kvant_cache_write_args *v = (const kvant_cache_write_args *)ops[1].args;
