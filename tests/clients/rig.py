@@ -1,9 +1,11 @@
 """rig: what the scripts of tests/clients share: a server, a tool, and a model that calls it.  The model is scripted (tests/support/scripted.py): asked
 something beside tools it calls get_weather; behind the tool's result it answers; a conversation with the word JSON gets the answer as an object."""
 import os
+import re
 import sys
 import tempfile
 import traceback
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
@@ -36,13 +38,28 @@ def get_weather(city: str, days: int) -> str:
     return f"rain in {city}"
 
 
-def run(name, *checks):
-    """Each check gets the server's address, and fails by what it raises or by an assertion."""
+def reuse(url, before=(0, 0)):
+    """(prompt tokens, of them from the cache) of all requests since `before`."""
+    with urllib.request.urlopen(url + "/metrics") as r:
+        text = r.read().decode()
+    now = [int(float(re.search(rf"^kvant:{x}_total(?:{{[^}}]*}})? (\S+)$", text, re.M).group(1))) for x in ("prompt_tokens", "prompt_tokens_cached")]
+    return now[0] - before[0], now[1] - before[1]
+
+
+def check_reuse(url, name, first):
+    """At least 95 % of the prompt tokens behind the first turn's came from the cache."""
+    prompt, cached = reuse(url, first)
+    print(f"{name}: {prompt} prompt tokens after the first turn, {cached} from the cache: {100 * cached / prompt:.1f} %", flush=True)
+    assert cached >= 0.95 * prompt, (prompt, cached)
+
+
+def run(name, *checks, call=CALL, context=4096, words_of=None):
+    """Each check gets the server's address, and fails by what it raises or by an assertion.  call: the tool's call, as the model writes it."""
     c = Checks(name)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "scripted.gguf")
-        scripted.make(path, {"<|call|>": CALL, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": HELLO}, size=3, template=TEMPLATE)
-        with Server(BUILD, "-np", "4", "-c", "4096", "--temp", "0", model=path) as s:
+        scripted.make(path, {"<|call|>": call, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": HELLO}, size=3, template=TEMPLATE, words_of=words_of)
+        with Server(BUILD, "-np", "4", "-c", str(context), "--temp", "0", model=path) as s:
             for check in checks:
                 called.clear()
                 try:

@@ -73,6 +73,18 @@ def lengths(path):
     return tensors_of(r, n)
 
 
+def strings(path, wanted):
+    """The texts of a key that is an array of them."""
+    with open(path, "rb") as f:
+        r = Reader(f.read())
+    for _ in range(r.take("IIQQ")[3]):
+        name, kind = r.text().decode(), r.take("I")
+        if name == wanted:
+            return [r.text().decode() for _ in range(r.take("IQ")[1])]
+        r.skip(kind)
+    raise KeyError(wanted)
+
+
 def architecture(path):
     with open(path, "rb") as f:
         r = Reader(f.read())
