@@ -51,7 +51,7 @@ POPULAR = [
     ("A", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("A", "--override-kv tokenizer.ggml.add_bos_token=bool:true"), ("R", "--override-kv a=int:x", "no integer of 64 bits"),
     ("R", "--override-kv a", "KEY=TYPE:VALUE"), ("R", "--override-kv a=bool:yes", "true or false"), ("R", "--override-kv a=u8:1", "type is unknown"), ("R", "--rerank", "no rank head"), ("R", "--rerank --pooling mean", "wanted one of them"), ("R", "--path x", "part of the program"),
-    ("R", "--rpc x", "of this machine alone"), ("N", "--sleep-idle-seconds 60"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
+    ("R", "--rpc x", "of this machine alone"), ("A", "--sleep-idle-seconds 60"), ("A", "--sleep-idle-seconds -1"), ("R", "--sleep-idle-seconds 60 --kv-events tcp://127.0.0.1:0", "wanted one of them"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
     ("N", "--no-agent"), ("N", "--prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
     ("A", "--spec-draft-n-max 4"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "-hf USER/NAME fetches one"),
     ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),

@@ -342,6 +342,7 @@ static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
                              (char *)(uintptr_t)path };
     p->models = &m;
     p->n_models = 1;
+    p->keep_caches = p->sleep_s && opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);
     return serve(p, diag);
 }
 
@@ -423,6 +424,9 @@ static int open_events(const opts *o, kv_events **events, kvant_diag *diag)
                           opt_origin(o, OPT_KV_EVENTS), opt_origin(o, router_option(o)));
     if (opt_flag(o, OPT_NO_PREFIX_CACHE))
         return kvant_fail(diag, KVANT_EINVAL, "--kv-events and --no-prefix-cache: wanted one of them");
+    if (opt_int(o, OPT_SLEEP_IDLE) > 0)
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; a model that goes tells no reader that its "
+                          "blocks went", opt_origin(o, OPT_KV_EVENTS), opt_origin(o, OPT_SLEEP_IDLE));
     return kv_events_open(&p, events, diag);
 }
 
@@ -451,6 +455,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         p.models_max = (int)opt_int(o, OPT_MODELS_MAX);
         p.models_memory = l.memory;
         p.autoload = !opt_flag(o, OPT_NO_AUTOLOAD);
+        p.sleep_s = opt_int(o, OPT_SLEEP_IDLE) > 0 ? (int)opt_int(o, OPT_SLEEP_IDLE) : 0;
         code = router_option(o) >= 0 ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
     }
     kv_events_close(l.events);

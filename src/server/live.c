@@ -153,7 +153,7 @@ const char *live_ftype(const kvant_model *m)
 }
 
 /* llama-server's names; texts are all that models see here. */
-static void put_abilities(const served *m, jsonw *w)
+static void put_abilities(const served *m, int asleep, jsonw *w)
 {
     const int tools = m->traits->renders_tools, calls = tools && m->traits->d != NULL;
 
@@ -173,10 +173,10 @@ static void put_abilities(const served *m, jsonw *w)
     jsonw_kbool(w, "endpoint_metrics", m->s->p.on.metrics);
     jsonw_kbool(w, "endpoint_props", 0);
     jsonw_kbool(w, "webui", m->s->p.on.page);
-    jsonw_kbool(w, "is_sleeping", 0);
+    jsonw_kbool(w, "is_sleeping", asleep);
 }
 
-void live_props(served *m, jsonw *w)
+void live_props(served *m, int asleep, jsonw *w)
 {
     const server *s = m->s;
     const kvant_engine_params *p = kvant_engine_get_params(m->engine);
@@ -192,7 +192,7 @@ void live_props(served *m, jsonw *w)
     jsonw_kstr(w, "model_path", strrchr(m->path, '/') ? strrchr(m->path, '/') + 1 : m->path);
     jsonw_kstr(w, "model_desc", i->desc);
     jsonw_kstr(w, "model_ftype", live_ftype(m->model));
-    put_abilities(m, w);
+    put_abilities(m, asleep, w);
     jsonw_kstr(w, "build_info", "build-kvant-" KVANT_VERSION_TEXT);
     jsonw_kstr(w, "device", device);
     jsonw_kstr(w, "type_k", p->type_k);

@@ -79,6 +79,7 @@ typedef struct server_params {
     int models_max;        /* models that are loaded at once; 0: any number */
     int64_t models_memory; /* bytes of their plans together; 0: any */
     int autoload;          /* 0: only administrators load */
+    int sleep_s;           /* a model that no request used for so long is unloaded until the next one; 0: never */
     int keep_caches;       /* 1: sessions have a folder; the cache of a model is kept there while it is not loaded */
     const char *host;         /* addresses or names with commas, or the path of a socket (ends in .sock) */
     const char *tags;         /* of the only model, with commas, or NULL: /v1/models tells them */

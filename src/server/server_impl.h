@@ -141,6 +141,9 @@ struct served {
     int asked;   /* by an administrator, so that it is loaded although no request waits */
     int wished;  /* in the list of wishes */
     int failed;  /* the last attempt to load it */
+    int asleep;  /* it was unloaded because nobody used it; the next request loads it */
+    char *asleep_props; /* what /props told of it then; kvant_alloc's */
+    kvant_session_stats asleep_stats;
     char why[256];
     int64_t bytes, used_ns, wished_ns;
     work_list parked; /* requests that wait for it */
@@ -298,7 +301,7 @@ const char *framing_error(struct MHD_Connection *conn, const char *method, const
 /* ---- live.c ---- */
 void live_json(served *m, jsonw *w); /* stats, slots: what the page shows */
 const char *live_ftype(const kvant_model *m); /* of most of its weights */
-void live_props(served *m, jsonw *w);
+void live_props(served *m, int asleep, jsonw *w);
 void live_tokenizer(const served *m, jsonw *w); /* members: the chat template and the texts of BOS and EOS */
 void live_lora(served *m, jsonw *w);
 void live_slots(served *m, int all, jsonw *w); /* all: free ones too */
@@ -329,6 +332,8 @@ void models_share(server *s, int queue_key); /* of each session's queue so many 
 int models_busy(server *s);               /* requests that run or wait in a session */
 int models_failed(server *s);             /* the code of an engine that stopped and ends the server; 0: none */
 int models_loaded(server *s);             /* how many are ready */
+/* The only model told and counted this until it fell asleep.  0: it does not sleep. */
+int models_asleep(server *s, sbuf *props, kvant_session_stats *st);
 
 /* ---- router/models_dir.c ---- */
 int models_name_ok(const char *name, size_t n); /* printable UTF-8, shorter than MODEL_NAME */

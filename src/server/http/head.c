@@ -219,6 +219,8 @@ static int check_model(const head_text *h)
         h->c->m = m;
     else if (h->c->s->p.router)
         return refuse(h, API_INVALID, "model: it is not loaded");
+    else if (!any)
+        return refuse(h, API_UNAVAILABLE, "the model sleeps (--sleep-idle-seconds): a request for an answer loads it");
     return -1;
 }
 

@@ -3,13 +3,16 @@
  * First it unloads what is to go and is held by nobody, then it takes the wish that waits longest.  A model that needs
  * room gets it from the least recently used one that nobody holds.  When all are held for PATIENCE_S, the least
  * recently used one takes no new requests (they wait and are served next), so that a model that is always in use
- * keeps no other one out for ever.  Requests in flight always end first. */
+ * keeps no other one out for ever.  Requests in flight always end first.
+ *
+ * A model that no request used for --sleep-idle-seconds sleeps: it is unloaded, and the next request wishes for it. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "server/server_impl.h"
 
 enum {
@@ -98,7 +101,7 @@ static void fail_wish(served *m, int code, kvant_diag *diag)
     if (code != KVANT_ECANCELED) /* the server ends, and it was no fault of the model */
         log_msg(LOG_WARN, "%s", text);
     served_close(m);
-    if (!m->s->p.router && code != KVANT_ECANCELED)
+    if (!m->s->p.router && !m->asleep && code != KVANT_ECANCELED)
         server_fail(m->s, code, diag);
     pthread_mutex_lock(&m->s->models.lock);
     m->bytes = 0;
@@ -123,7 +126,7 @@ static int start(served *m, kvant_diag *diag)
 
     KVANT_TRY(s->p.loader->start(s->p.loader->user, s, &m->parts, diag));
     KVANT_TRY(served_open(m, diag));
-    if (s->p.router)
+    if (s->p.router || m->asleep)
         served_find_cache(m);
     return KVANT_OK;
 }
@@ -138,7 +141,7 @@ static void unload(served *m)
     if (!m->failed)
         served_keep_cache(m);
     served_close(m);
-    log_msg(LOG_INFO, "unloaded: %s", m->name);
+    log_msg(LOG_INFO, m->asleep ? "asleep: %s, until a request comes (--sleep-idle-seconds)" : "unloaded: %s", m->name);
     pthread_mutex_lock(&a->lock);
     m->state = SERVED_NOT;
     m->goes = 0;
@@ -185,6 +188,69 @@ static void ask_one_to_go(server *s, const served *m)
         least_used(s, 0)->goes = 1;
 }
 
+/* ---- sleep ---- */
+
+/* Nobody holds it, and nobody asked for it for so long.  Under the lock. */
+static int is_unused(const served *m)
+{
+    const int64_t for_ns = (int64_t)m->s->p.sleep_s * 1000000000;
+
+    return for_ns && m->state == SERVED_READY && !m->users && !m->goes && !m->wished &&
+           clock_ns() - m->used_ns >= for_ns;
+}
+
+/* A model that sleeps still tells of itself. */
+static char *props_asleep(served *m)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    live_props(m, 1, &w);
+    char *text = jsonw_error(&w) ? NULL : kvant_strndup(w.buf, w.len);
+    jsonw_free(&w);
+    return text;
+}
+
+/* Nor did a step end: from now on it sleeps.  Under the lock, which is released meanwhile; only this thread unloads. */
+static void fall_asleep(served *m)
+{
+    models *a = &m->s->models;
+    kvant_session_stats st;
+
+    if (!is_unused(m))
+        return;
+    pthread_mutex_unlock(&a->lock);
+    kvant_session_get_stats(m->session, &st);
+    const int64_t still_ns = clock_ns() - st.last_step_ns;
+    const int idle = !st.queued && !st.running && still_ns >= (int64_t)m->s->p.sleep_s * 1000000000;
+    char *props = idle ? props_asleep(m) : NULL;
+    pthread_mutex_lock(&a->lock);
+    if (props && is_unused(m)) {
+        m->asleep = 1;
+        kvant_free(m->asleep_props);
+        m->asleep_props = props;
+        m->asleep_stats = st;
+    } else {
+        kvant_free(props);
+    }
+}
+
+/* One that has to be unloaded now, or NULL.  Under the lock. */
+static served *one_to_go(server *s)
+{
+    models *a = &s->models;
+
+    for (int i = 0; i < a->n; i++) {
+        served *m = &a->list[i];
+        if (m->state == SERVED_READY && m->goes && !m->users)
+            return m;
+        fall_asleep(m);
+        if (m->state == SERVED_READY && m->asleep)
+            return m;
+    }
+    return NULL;
+}
+
 /* ---- the thread ---- */
 
 /* One step towards m being ready; 0: nothing can be done now.  Under the lock, which is released while it works. */
@@ -214,9 +280,12 @@ static int work_on(served *m)
         if (code == KVANT_OK) {
             pthread_mutex_lock(&a->lock);
             m->bytes = m->parts.bytes;
+            const int woke = m->asleep;
+            m->asleep = 0;
             end_wish(m, SERVED_READY, API_OK, "");
             /* only now: who waits for this line may ask at once */
-            log_msg(LOG_INFO, s->p.router ? "loaded: %s" : "ready: %s", s->p.router ? m->name : server_url(s));
+            log_msg(LOG_INFO, s->p.router || woke ? "loaded: %s" : "ready: %s",
+                    s->p.router || woke ? m->name : server_url(s));
             return 1;
         }
     } else if (least_used(s, 1)) {
@@ -238,11 +307,10 @@ static int step(server *s)
     models *a = &s->models;
     served *m;
 
-    for (int i = 0; i < a->n; i++)
-        if (a->list[i].state == SERVED_READY && a->list[i].goes && !a->list[i].users) {
-            unload(&a->list[i]);
-            return 1;
-        }
+    if ((m = one_to_go(s)) != NULL) {
+        unload(m);
+        return 1;
+    }
     for (m = a->wishes; m && m->state == SERVED_READY;)
         m = m->next_wish;
     return m && work_on(m);
@@ -260,7 +328,7 @@ static void *loader_main(void *user)
             continue;
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_sec++;
-        if (a->wishes) /* clients may leave, and patience ends */
+        if (a->wishes || s->p.sleep_s) /* clients may leave, patience ends, a model gets sleepy */
             pthread_cond_timedwait(&a->news, &a->lock, &soon);
         else
             pthread_cond_wait(&a->news, &a->lock);

@@ -54,6 +54,7 @@ void models_close(server *s)
         served_close(&a->list[i]);
         kvant_free(a->list[i].own_name);
         kvant_free(a->list[i].own_path);
+        kvant_free(a->list[i].asleep_props);
     }
     kvant_free(a->list);
     pthread_mutex_destroy(&a->lock);
@@ -113,12 +114,29 @@ served *models_last(server *s)
 
 int models_ready(server *s)
 {
+    models *a = &s->models;
+
     if (s->p.router)
         return 1;
-    if (!s->models.n || !served_hold(&s->models.list[0]))
-        return 0;
-    served_release(&s->models.list[0]);
-    return 1;
+    pthread_mutex_lock(&a->lock);
+    const int ready = a->n && (a->list[0].state == SERVED_READY || a->list[0].asleep);
+    pthread_mutex_unlock(&a->lock);
+    return ready;
+}
+
+int models_asleep(server *s, sbuf *props, kvant_session_stats *st)
+{
+    models *a = &s->models;
+    served *m = !s->p.router && a->n ? &a->list[0] : NULL;
+
+    pthread_mutex_lock(&a->lock);
+    const int asleep = m && m->asleep;
+    if (asleep && props)
+        sbuf_puts(props, m->asleep_props);
+    if (asleep && st)
+        *st = m->asleep_stats;
+    pthread_mutex_unlock(&a->lock);
+    return asleep;
 }
 
 int models_busy(server *s)
@@ -242,7 +260,7 @@ int models_pick(work *w)
         return 1;
     pthread_mutex_lock(&a->lock);
     const int ready = m->state == SERVED_READY && !m->goes;
-    const int waits = !ready && (w->autoload || m->wished) && !a->draining;
+    const int waits = !ready && (w->autoload || m->wished || m->asleep) && !a->draining;
     if (ready) {
         m->users++;
         m->used_ns = clock_ns();

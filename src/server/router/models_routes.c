@@ -34,9 +34,10 @@ static void put_status(served *m, jsonw *w)
 
     pthread_mutex_lock(&a->lock);
     const int loading = m->state == SERVED_LOADING || (m->wished && m->state != SERVED_READY);
+    const int there = m->state == SERVED_READY || (m->asleep && m->state == SERVED_LEAVING);
     jsonw_key(w, "status");
     jsonw_object(w);
-    jsonw_kstr(w, "value", m->state == SERVED_READY ? "loaded" : loading ? "loading" : "unloaded");
+    jsonw_kstr(w, "value", there ? "loaded" : loading ? "loading" : m->asleep ? "sleeping" : "unloaded");
     if (m->goes)
         jsonw_kbool(w, "unloading", 1);
     if (m->failed) {
@@ -224,7 +225,13 @@ enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
 /* The only model's name is its alias, or what its file says. */
 int models_is_other(served *m, const char *name, api_error *e)
 {
-    if (m->s->p.router || models_is_named(m, name) || strcmp(name, kvant_model_get_info(m->model)->name) == 0)
+    int same = m->s->p.router || models_is_named(m, name);
+
+    if (!same && served_hold(m)) {
+        same = strcmp(name, kvant_model_get_info(m->model)->name) == 0;
+        served_release(m);
+    }
+    if (same)
         return API_OK;
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name, m->name);
 }

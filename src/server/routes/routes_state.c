@@ -92,7 +92,8 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
         kvant_session_get_stats(m->session, &st);
         grammar_cache_get_stats(m->env.grammars, &v.grammars);
     }
-    metrics_text(m ? &m->metrics : NULL, m ? &st : NULL, &v, &text);
+    const int counted = m || models_asleep(s, NULL, &st); /* its counters stand still while it sleeps */
+    metrics_text(counted ? m ? &m->metrics : &s->models.list[0].metrics : NULL, counted ? &st : NULL, &v, &text);
     access_metrics(c, &text);
     if (!text.error)
         return respond_text(c, conn, 200, "text/plain; version=0.0.4; charset=utf-8", text.s, text.n);
@@ -102,11 +103,17 @@ enum MHD_Result get_metrics(call *c, struct MHD_Connection *conn)
 
 enum MHD_Result get_props(call *c, struct MHD_Connection *conn)
 {
+    sbuf asleep = { 0 };
     jsonw w;
 
+    if (!c->m && models_asleep(c->s, &asleep, NULL) && !asleep.error)
+        return respond_text(c, conn, 200, "application/json", asleep.s, asleep.n);
+    sbuf_free(&asleep);
+    if (!c->m && !c->s->p.router) /* it wakes at this moment, or there is no memory */
+        return route_fail(c, conn, API_UNAVAILABLE, "", "Loading model");
     jsonw_init(&w);
     if (c->m)
-        live_props(c->m, &w);
+        live_props(c->m, 0, &w);
     else
         router_props(c->s, &w);
     return respond_json(c, conn, 200, &w);
