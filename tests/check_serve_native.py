@@ -136,9 +136,9 @@ def check_bad(s):
     C.ok(status == 400 and "no tokens for filling in" in r["error"]["message"], r)
 
 
-def renamed():
+def renamed(model=DEMO):
     """The small model with tokens for filling in, in a file of the same length (its name gives the bytes)."""
-    with open(DEMO, "rb") as f:
+    with open(model, "rb") as f:
         data = f.read()
 
     def text(s):
@@ -171,10 +171,30 @@ def check_infill(s):
     got = stream(s, "/infill", {**body, "prompt": "cold"})
     C.ok("".join(e["content"] for e in got) == r["content"] and got[-1]["stop"], got)
     C.ok(s.post("/infill", {**body, "input_prefix": "", "input_suffix": ""})[1]["tokens_evaluated"] == len(bos) + 3, "nothing around it")
+    check_extra(s, ids, by_hand, body)
     for change, param in (({"input_prefix": None}, "input_prefix"), ({"input_suffix": 3}, "input_suffix"), ({"prompt": ["a"]}, "prompt"),
-                          ({"input_extra": [{"text": "x"}]}, "input_extra"), ({"input_prefix": "a b " * 4000}, "input_prefix")):
+                          ({"input_extra": [{"filename": "x"}]}, "input_extra"), ({"input_extra": [{"text": "x", "filename": 3}]}, "input_extra"),
+                          ({"input_extra": "x"}, "input_extra"), ({"input_extra": [{"text": "x y " * 400000}]}, "input_extra"), ({"input_prefix": "a b " * 4000}, "input_prefix")):
         status, r = s.post("/infill", {**body, **change})
-        C.ok(status == 400 and r["error"]["param"] == param, (str(change)[:60], status, r))
+        C.ok(status == 400 and r["error"]["param"] == param, (str(change)[:60], status, str(r)[:200]))
+
+
+def check_extra(s, ids, plain, body):
+    """Pieces of other files stand before the rest, the last ones where there is no room for all (a model without tokens for files)."""
+    apart = "\n\n--- snippet ---\n\n"
+    pieces = [{"filename": "a.h", "text": "int one;\n"}, {"text": "<fim_middle> two"}]
+    extra = sum((ids(apart) + ids(x["text"]) for x in pieces), [])
+    body = {**body, "prompt": "cold"}
+    r = s.post("/infill", {**body, "input_extra": pieces})[1]
+    want = s.post("/completion", {"prompt": extra + plain, "n_predict": 8, "temperature": 0, "ignore_eos": True})[1]
+    C.ok(r["tokens_evaluated"] == len(extra) + len(plain) and r["content"] == want["content"], (r, want))
+    C.ok(s.post("/infill", {**body, "input_extra": []})[1]["tokens_evaluated"] == len(plain), "no pieces")
+    long = [{"text": "one two three four five six seven. " * 300}, {"text": "The last piece."}]
+    r = s.post("/infill", {**body, "input_extra": long})[1]
+    C.ok(r["tokens_evaluated"] == 2048 - 1 - 8, f"as much as there is room for, beside the answer: {r['tokens_evaluated']}")
+    kept = (ids(apart) + ids(long[0]["text"]) + ids(apart) + ids(long[1]["text"]))[-(2048 - 9 - len(plain)):]
+    want = s.post("/completion", {"prompt": kept + plain, "n_predict": 8, "temperature": 0, "ignore_eos": True})[1]
+    C.ok(r["content"] == want["content"], (r["content"], want["content"]))
 
 
 def main():

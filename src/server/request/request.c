@@ -141,7 +141,7 @@ static int read_prompts(const request_env *env, const json_t *o, request *r, api
 {
     if (r->infill) {
         r->n_prompts = 1;
-        return prompt_of_infill(env, o, &r->prompts[0], e);
+        return prompt_of_infill(env, o, r->max_tokens, &r->prompts[0], e);
     }
     if (!r->chat)
         return read_texts(env, o, r, e);

@@ -62,7 +62,8 @@ void messages_free(messages *m);
 
 /* ---- api/native/native_read.c ---- */
 int native_fields(const json_t *o, request *r, api_error *e); /* response_fields of /completion */
-int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_error *e);
+/* wanted: tokens of its answer, -1: any number */
+int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, prompt *p, api_error *e);
 
 /* ---- api/anthropic/anthropic_read.c ---- */
 int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e); /* out: an empty object */

@@ -1,20 +1,29 @@
 /* native_read.c: the prompt of /infill: what stands before the gap, what stands after it, and the model's own tokens
- * between them.  They are known by their texts; a model whose vocabulary lacks them cannot fill in. */
+ * between them.  They are known by their texts; a model whose vocabulary lacks them cannot fill in.
+ *
+ * Pieces of other files (input_extra) come first, as many of the last ones as there is room for:
+ *     [repo]myproject\n [file]NAME\n TEXT ... [file]filename\n [prefix] ...    (Qwen2.5-Coder, arXiv:2409.12186)
+ * or, for a model without tokens for files, each behind a line of plain text.  Names and line are llama-server's, whose
+ * editors' plugins send the pieces. */
 #include "server/request/request_impl.h"
 
 #include <string.h>
 #include "base/mem.h"
 
+/* More text of other files than so many contexts hold is refused before it is made into tokens.  Arbitrary. */
+enum { EXTRA_CONTEXTS = 16 };
+enum { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, FIM_REPO, FIM_FILE, FIM_TOKENS };
+
 typedef struct fim_form {
-    const char *text[3]; /* before the text, before what follows the gap, before the answer */
+    const char *text[FIM_TOKENS]; /* before the text, what follows the gap, the answer; a project, a file ("": none) */
 } fim_form;
 
 static const fim_form forms[] = {
-    { { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>" } },    /* Qwen */
-    { { "<fim_prefix>", "<fim_suffix>", "<fim_middle>" } },          /* StarCoder, Granite */
-    { { "<fim-prefix>", "<fim-suffix>", "<fim-middle>" } },          /* SantaCoder */
-    { { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>" } },    /* DeepSeek */
-    { { "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>" } }, /* GLM */
+    { { "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>" } }, /* Qwen */
+    { { "<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<repo_name>", "<file_sep>" } }, /* StarCoder, Granite */
+    { { "<fim-prefix>", "<fim-suffix>", "<fim-middle>", "", "" } }, /* SantaCoder */
+    { { "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "", "" } }, /* DeepSeek */
+    { { "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", "", "" } }, /* GLM */
 };
 
 /* The one token that a text is when control tokens are read in it, or -1. */
@@ -31,12 +40,14 @@ static int32_t control_token(const request_env *env, const char *text)
     return ids[0];
 }
 
-static int find_form(const request_env *env, int32_t ids[3])
+static int find_form(const request_env *env, int32_t ids[FIM_TOKENS])
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         int found = 0;
-        for (; found < 3 && (ids[found] = control_token(env, forms[i].text[found])) >= 0; found++) {}
-        if (found == 3)
+        for (; found < FIM_REPO && (ids[found] = control_token(env, forms[i].text[found])) >= 0; found++) {}
+        for (int k = FIM_REPO; k < FIM_TOKENS; k++)
+            ids[k] = forms[i].text[k][0] ? control_token(env, forms[i].text[k]) : -1;
+        if (found == FIM_REPO)
             return 1;
     }
     return 0;
@@ -56,29 +67,108 @@ static int append(const request_env *env, int32_t control, const char *s, size_t
     return kind;
 }
 
-int prompt_of_infill(const request_env *env, const json_t *o, prompt *p, api_error *e)
+/* ---- pieces of other files ---- */
+
+/* Appends a name and a newline, behind the token that announces it. */
+static int append_name(const request_env *env, int32_t control, const char *name, prompt *p, api_error *e)
+{
+    API_TRY(append(env, control, name, strlen(name), 0, p, e));
+    return append(env, -1, "\n", 1, 0, p, e);
+}
+
+static int append_piece(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *piece, size_t i, prompt *p,
+                        api_error *e)
+{
+    static const char apart[] = "\n\n--- snippet ---\n\n";
+    const json_t *text = body_field(piece, "text"), *name = body_field(piece, "filename");
+
+    if (!json_is_string(text) || (name && !json_is_string(name)))
+        return api_fail(e, BAD, "input_extra", "input_extra: item %zu: wanted an object with text, and filename, as strings", i);
+    if (ids[FIM_FILE] >= 0)
+        API_TRY(append_name(env, ids[FIM_FILE], name ? json_string_value(name) : "tmp", p, e));
+    else
+        API_TRY(append(env, -1, apart, sizeof apart - 1, 0, p, e));
+    return append(env, -1, json_string_value(text), json_string_length(text), 0, p, e);
+}
+
+static int append_extra(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, prompt *p,
+                        api_error *e)
+{
+    size_t i;
+    json_t *piece;
+
+    if (ids[FIM_REPO] >= 0)
+        API_TRY(append_name(env, ids[FIM_REPO], "myproject", p, e));
+    json_array_foreach((json_t *)pieces, i, piece) API_TRY(append_piece(env, ids, piece, i, p, e));
+    return ids[FIM_FILE] >= 0 ? append_name(env, ids[FIM_FILE], "filename", p, e) : API_OK;
+}
+
+/* All of it in front of the rest, which is what the request is about: the last pieces that there is room for. */
+static int put_extra(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, int64_t wanted,
+                     prompt *p, api_error *e)
+{
+    prompt all = { 0 };
+    const int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
+    const int64_t room = most - 1 - p->n - (wanted > 0 ? wanted : 0);
+    int kind = append_extra(env, ids, pieces, &all, e);
+
+    if (kind == API_OK && all.n > room) {
+        const int keep = room > 0 ? (int)room : 0;
+        memmove(all.ids, all.ids + all.n - keep, (size_t)keep * sizeof *all.ids);
+        all.n = keep;
+    }
+    if (kind == API_OK)
+        kind = prompt_append(&all, p, e);
+    if (kind == API_OK) {
+        kvant_free(p->ids);
+        p->ids = all.ids;
+        p->n = all.n;
+        p->cap = all.cap;
+        all.ids = NULL;
+    }
+    prompt_free(&all);
+    return kind;
+}
+
+/* ---- the prompt ---- */
+
+static size_t bytes_of(const json_t *pieces)
+{
+    size_t i, n = 0;
+    json_t *piece;
+
+    json_array_foreach((json_t *)pieces, i, piece) n += json_string_length(body_field(piece, "text"));
+    return n;
+}
+
+int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, prompt *p, api_error *e)
 {
     static const char *const keys[] = { "input_prefix", "prompt", "input_suffix" };
+    const json_t *pieces = body_field(o, "input_extra");
     const char *text[3];
     size_t n[3] = { 0 };
-    int32_t ids[3];
+    int32_t ids[FIM_TOKENS];
 
     for (int i = 0; i < 3; i++) {
         API_TRY(body_string(o, keys[i], (size_t)1 << 30, &text[i], &n[i], e));
         if (!text[i] && i != 1)
             return api_fail(e, BAD, keys[i], "%s: missing", keys[i]);
     }
+    if (pieces && !json_is_array(pieces))
+        return api_fail(e, BAD, "input_extra", "input_extra: wanted an array of objects with text and filename");
     if (!find_form(env, ids))
         return api_fail(e, API_UNSUPPORTED, "",
                         "infill: this model's vocabulary has no tokens for filling in the middle");
     API_TRY(prompt_check_bytes(env, n[0] + n[1] + n[2], "input_prefix", e));
+    API_TRY(prompt_check_bytes(env, bytes_of(pieces) / EXTRA_CONTEXTS, "input_extra", e));
     API_TRY(append(env, -1, "", 0, KVANT_TOK_BOS, p, e));
-    API_TRY(append(env, ids[0], text[0], n[0], 0, p, e));
+    API_TRY(append(env, ids[FIM_PREFIX], text[0], n[0], 0, p, e));
     if (text[1])
         API_TRY(append(env, -1, text[1], n[1], 0, p, e));
-    API_TRY(append(env, ids[1], text[2], n[2], 0, p, e));
-    API_TRY(append(env, ids[2], "", 0, 0, p, e));
-    return prompt_check_length(env, p, "input_prefix", e);
+    API_TRY(append(env, ids[FIM_SUFFIX], text[2], n[2], 0, p, e));
+    API_TRY(append(env, ids[FIM_MIDDLE], "", 0, 0, p, e));
+    API_TRY(prompt_check_length(env, p, "input_prefix", e));
+    return json_array_size(pieces) ? put_extra(env, ids, pieces, wanted, p, e) : API_OK;
 }
 
 /* ---- fields ---- */
