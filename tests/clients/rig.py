@@ -53,12 +53,12 @@ def check_reuse(url, name, first):
     assert cached >= 0.95 * prompt, (prompt, cached)
 
 
-def run(name, *checks, call=CALL, context=4096, words_of=None):
+def run(name, *checks, call=CALL, hello=HELLO, context=4096, words_of=None):
     """Each check gets the server's address, and fails by what it raises or by an assertion.  call: the tool's call, as the model writes it."""
     c = Checks(name)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "scripted.gguf")
-        scripted.make(path, {"<|call|>": call, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": HELLO}, size=3, template=TEMPLATE, words_of=words_of)
+        scripted.make(path, {"<|call|>": call, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": hello}, size=3, template=TEMPLATE, words_of=words_of)
         with Server(BUILD, "-np", "4", "-c", str(context), "--temp", "0", model=path) as s:
             for check in checks:
                 called.clear()
