@@ -135,7 +135,8 @@ def check_option():
     with open(os.path.join(ROOT, "src", "server", "tools", "dialect.c"), encoding="utf-8") as f:
         rows = f.read().split("static const dialect dialects[]")[1].split("};")[0]
     with open(os.path.join(ROOT, "docs", "options.md"), encoding="utf-8") as f:
-        listed = re.search(r"`--tool-dialect` NAME .*\((.*?)\)", f.read()).group(1).split("\\|")
+        listed = re.search(r"^- `--tool-dialect` NAME (?:.|\n  )*?\(((?:\w+,\s+)+\w+)", f.read(), re.M).group(1)
+        listed = re.split(r",\s+", listed)
     names = re.findall(r'\.name = "(\w+)"', rows)
     C.ok(len(names) > 20 and sorted(names) == sorted(listed), f"--tool-dialect takes {set(names) ^ set(listed)} or not")
 

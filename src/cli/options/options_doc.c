@@ -1,4 +1,4 @@
-/* options_doc.c: everything people read about the options: --help, the man page and markdown tables.  All of it comes
+/* options_doc.c: everything people read about the options: --help, the man page and a page of markdown.  It all comes
  * from the two tables (commands.def, options.def); nothing is written twice. */
 #include <string.h>
 #include "base/error.h"
@@ -30,16 +30,22 @@ static const struct {
     { 143, "serve: ended by a second SIGTERM, before all requests were done" },
 };
 
-enum { HELP_WIDTH = 100, HELP_COLUMN = 34 };
+enum { HELP_WIDTH = 100, HELP_COLUMN = 34, MD_WIDTH = 120 };
 
-/* Text in words, wrapped at HELP_WIDTH, with `indent` spaces from the second line on; `at` is the current column. */
-static void put_wrapped(FILE *f, const char *text, int indent, int at)
+/* A word that begins a list or a title where a line of markdown begins with it. */
+static int begins_block(const char *word, int len)
+{
+    return strchr("-+*#>", word[0]) && (len == 1 || word[0] == '#' || word[0] == '>');
+}
+
+/* Text in words, wrapped at `width`, with `indent` spaces from the second line on; `at` is the current column. */
+static void put_wrapped_at(FILE *f, const char *text, int indent, int at, int width)
 {
     int space = 0;
 
     while (*text) {
         int len = (int)strcspn(text, " ");
-        if (space && at + 1 + len > HELP_WIDTH) {
+        if (space && at + 1 + len > width && !(width == MD_WIDTH && begins_block(text, len))) {
             fprintf(f, "\n%*s", indent, "");
             at = indent;
             space = 0;
@@ -50,6 +56,11 @@ static void put_wrapped(FILE *f, const char *text, int indent, int at)
         text += len + (text[len] == ' ');
     }
     fputc('\n', f);
+}
+
+static void put_wrapped(FILE *f, const char *text, int indent, int at)
+{
+    put_wrapped_at(f, text, indent, at, HELP_WIDTH);
 }
 
 /* "help text (a|b|c; default: x)"; a text that tells its default itself gets no other. */
@@ -158,7 +169,7 @@ void doc_program_help(FILE *f)
           "  --list-devices              devices of this build\n"
           "  --man                       manual page (kvant --man | man -l -)\n"
           "  --completion bash|zsh|fish  completion script for a shell\n"
-          "  --options-md                tables of all options in markdown\n\nExit codes:\n",
+          "  --options-md                all options in markdown\n\nExit codes:\n",
           f);
     for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++)
         fprintf(f, "  %-4d %s\n", exit_codes[i].code, exit_codes[i].text);
@@ -220,12 +231,11 @@ static void man_command(FILE *f, int cmd)
 /* Options that llama.cpp has and kvant only knows: the two kinds, and how they are introduced. */
 static const struct {
     opt_type type;
-    const char *title, *line, *column;
+    const char *title, *line;
 } foreign_kinds[] = {
     { OPT_T_NOTED, "Accepted without effect",
-      "Known from llama.cpp; given here they change nothing, and a note (log level 2) says why", "why" },
-    { OPT_T_REFUSED, "Refused", "Known from llama.cpp; given here they end the program with code 2 and this sentence",
-      "sentence" },
+      "Known from llama.cpp; given here they change nothing, and a note (log level 2) says why" },
+    { OPT_T_REFUSED, "Refused", "Known from llama.cpp; given here they end the program with code 2 and this sentence" },
 };
 enum { N_FOREIGN_KINDS = sizeof foreign_kinds / sizeof foreign_kinds[0] };
 
@@ -276,60 +286,54 @@ void doc_man(FILE *f)
 
 /* ---- markdown ---- */
 
-/* A bar would end the cell. */
-static void md_text(FILE *f, const char *s)
+/* Rows of a table cannot be wrapped; items of a list can. */
+static void md_item(FILE *f, const opt_def *d, const char *arg, const char *text, const char *env)
 {
-    for (; *s; s++)
-        fprintf(f, "%s%c", *s == '|' ? "\\" : "", *s);
+    char names[SPELL_CAP], line[SPELL_CAP + 1024];
+
+    opt_spellings(d, "`, `", names, sizeof names);
+    snprintf(line, sizeof line, "`%s`%s%s%s%s%s: %s", names, arg[0] ? " " : "", arg, env[0] ? " (`" : "", env,
+             env[0] ? "`)" : "", text);
+    fputs("- ", f);
+    put_wrapped_at(f, line, 2, 2, MD_WIDTH);
 }
 
+/* Choices with a comma between them, so that a line can end there. */
 static void md_row(FILE *f, const opt_def *d)
 {
-    char names[SPELL_CAP], text[512], env[64];
+    char text[512], wide[1024], env[64];
+    size_t n = 0;
 
-    opt_spellings(d, "`, `", names, sizeof names);
     full_help(d, text, sizeof text);
-    fprintf(f, "| `%s`", names);
-    if (d->arg[0]) {
-        fputc(' ', f);
-        md_text(f, d->arg);
+    for (const char *p = text; *p && n + 3 < sizeof wide; p++) {
+        const int between = *p == '|' && p[-1] != ' ' && p[1] != ' ';
+        wide[n++] = between ? ',' : *p;
+        if (between)
+            wide[n++] = ' ';
     }
-    fputs(" | ", f);
-    md_text(f, text);
+    wide[n] = 0;
     opt_env(d, env, sizeof env);
-    fprintf(f, " | %s%s%s |\n", env[0] ? "`" : "", env, env[0] ? "`" : "");
-}
-
-static void md_foreign(FILE *f, const opt_def *d)
-{
-    char names[SPELL_CAP];
-
-    opt_spellings(d, "`, `", names, sizeof names);
-    fprintf(f, "| `%s`%s", names, d->choices[0] ? " " : "");
-    md_text(f, d->choices);
-    fputs(" | ", f);
-    md_text(f, d->help);
-    fputs(" |\n", f);
+    md_item(f, d, d->arg, wide, env);
 }
 
 void doc_markdown(FILE *f)
 {
-    fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nThe last column is the name after "
+    fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nIn parentheses: the name after "
           "`KVANT_ARG_` of the environment variable that stands in for the option.\n",
           f);
     for (int c = 0; c < CMD_COUNT; c++) {
-        fprintf(f, "\n## kvant %s\n\n%s. %s\n\n| option | meaning | variable |\n|---|---|---|\n", command_at(c)->words,
-                command_at(c)->line, command_at(c)->more);
+        fprintf(f, "\n## kvant %s\n\n%s.\n", command_at(c)->words, command_at(c)->line);
+        put_wrapped_at(f, command_at(c)->more, 0, 0, MD_WIDTH);
+        fputc('\n', f);
         for (int g = 0; g < OPT_G_COUNT; g++)
             for (int i = 0; i < OPT_COUNT; i++)
                 if ((int)opt_at(i)->group == g && opt_takes(opt_at(i), c) && !opt_is_foreign(opt_at(i)))
                     md_row(f, opt_at(i));
     }
     for (int k = 0; k < N_FOREIGN_KINDS; k++) {
-        fprintf(f, "\n## %s\n\n%s.\n\n| option | %s |\n|---|---|\n", foreign_kinds[k].title, foreign_kinds[k].line,
-                foreign_kinds[k].column);
+        fprintf(f, "\n## %s\n\n%s.\n\n", foreign_kinds[k].title, foreign_kinds[k].line);
         for (int i = 0; i < OPT_COUNT; i++)
             if (opt_at(i)->type == foreign_kinds[k].type)
-                md_foreign(f, opt_at(i));
+                md_item(f, opt_at(i), opt_at(i)->choices, opt_at(i)->help, "");
     }
 }
