@@ -226,6 +226,15 @@ def check_b16(s):
         C.ok(status == 400 and "zebra" in r["error"]["message"], f"B7 --unknown-fields refuse: {status} {r}")
 
 
+def check_aliases():
+    with Server(BUILD, "-c", "512", "-np", "1", "--strict-model-name", "--alias", "tiny,fim,code") as s:
+        one = s.get("/v1/models")[1]["data"]
+        C.ok(len(one) == 1 and one[0]["id"] == "code" and sorted(one[0]["aliases"]) == ["code", "fim", "tiny"], one)
+        got = {name: s.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})[0] for name in ("tiny", "fim", "code", "tin", "tiny,fim", "odd")}
+        C.ok(got == {"tiny": 200, "fim": 200, "code": 200, "tin": 404, "tiny,fim": 404, "odd": 404}, f"each name and no other: {got}")
+        C.ok(s.get("/v1/models/fim")[1]["id"] == "code" and s.get("/v1/models/odd")[0] == 404, "/v1/models/NAME")
+
+
 def main():
     if not built(BUILD):
         print("SKIP check_serve_clients: this build has no server")
@@ -233,6 +242,7 @@ def main():
     check_b4()
     check_b5()
     check_b15()
+    check_aliases()
     with Server(BUILD, "-c", "2048", "-np", "4") as s:
         check_b6(s)
         check_b7(s)

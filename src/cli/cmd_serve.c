@@ -275,7 +275,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     *p = server_defaults();
     p->host = opt_str(o, OPT_HOST);
     p->port = (int)opt_int(o, OPT_PORT);
-    p->tags = opt_str(o, OPT_TAGS);
+    p->names.tags = opt_str(o, OPT_TAGS);
     p->keys = keys;
     p->api_prefix = opt_str(o, OPT_API_PREFIX) ? opt_str(o, OPT_API_PREFIX) : "";
     p->cors_origins = opt_str(o, OPT_CORS);
@@ -295,7 +295,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->on.page = !opt_flag(o, OPT_NO_UI);
     p->ignore_eos = opt_flag(o, OPT_IGNORE_EOS);
     p->seed = opt_int(o, OPT_SEED);
-    p->strict_model = opt_flag(o, OPT_STRICT_MODEL);
+    p->names.strict = opt_flag(o, OPT_STRICT_MODEL);
     p->access_log = opt_is(o, OPT_LOG_ACCESS, "json")   ? SERVER_LOG_JSON
                     : opt_is(o, OPT_LOG_ACCESS, "text") ? SERVER_LOG_TEXT
                                                         : SERVER_LOG_NONE;
@@ -331,15 +331,35 @@ static int serve(const server_params *p, kvant_diag *diag)
 
 /* ---- one model, or a folder of them ---- */
 
+/* Several names with commas: the first by the alphabet, as llama-server chooses it. */
+static int first_alias(const char *list, char *out, size_t cap, kvant_diag *diag)
+{
+    out[0] = 0;
+    for (const char *p = list;; p++) {
+        const size_t n = strcspn(p, ",");
+        if (n == 0 || n >= cap)
+            return kvant_fail(diag, KVANT_EINVAL, "--alias: found \"%.100s\", wanted a name of 1 to %zu bytes, or several "
+                              "with commas", list, cap - 1);
+        if (!out[0] || strncmp(p, out, n) < 0 || (strncmp(p, out, n) == 0 && n < strlen(out)))
+            snprintf(out, cap, "%.*s", (int)n, p);
+        p += n;
+        if (!*p)
+            return KVANT_OK;
+    }
+}
+
 static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
 {
     const char *path;
     char alias[256];
 
     KVANT_TRY(model_path(o, &path, diag));
-    file_alias(path, alias, sizeof alias);
-    const server_model m = { opt_str(o, OPT_ALIAS) ? (char *)(uintptr_t)opt_str(o, OPT_ALIAS) : alias,
-                             (char *)(uintptr_t)path };
+    p->names.aliases = opt_str(o, OPT_ALIAS);
+    if (p->names.aliases)
+        KVANT_TRY(first_alias(p->names.aliases, alias, sizeof alias, diag));
+    else
+        file_alias(path, alias, sizeof alias);
+    const server_model m = { alias, (char *)(uintptr_t)path };
     p->models = &m;
     p->n_models = 1;
     p->keep_caches = p->sleep_s && opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);

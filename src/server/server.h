@@ -70,6 +70,13 @@ typedef struct server_thoughts {
     int tell, on; /* tell 1: templates get enable_thinking, as `on` says */
 } server_thoughts;
 
+/* Names of the only model. */
+typedef struct server_names {
+    const char *aliases; /* all, with commas, or NULL: its name alone */
+    const char *tags;    /* with commas, or NULL: /v1/models tells them */
+    int strict;          /* 1: another model's name in a request is 404 */
+} server_names;
+
 typedef struct server_params {
     const server_model *models;
     int n_models;
@@ -82,7 +89,7 @@ typedef struct server_params {
     int sleep_s;           /* a model that no request used for so long is unloaded until the next one; 0: never */
     int keep_caches;       /* 1: sessions have a folder; the cache of a model is kept there while it is not loaded */
     const char *host;         /* addresses or names with commas, or the path of a socket (ends in .sock) */
-    const char *tags;         /* of the only model, with commas, or NULL: /v1/models tells them */
+    server_names names;
     int port;                 /* 0: any free one */
     const auth *keys;         /* NULL or empty: no key is asked for */
     server_renew renew;
@@ -102,7 +109,6 @@ typedef struct server_params {
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */
     int catch_signals;            /* 1: SIGTERM and SIGINT drain, SIGHUP reloads */
-    int strict_model;             /* 1: another model's name in a request is 404 */
     int prefill;                  /* 1: a chat's last message, an assistant's, goes on */
     int keep_billing;             /* 1: system texts keep Claude Code's line for the bill */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */

@@ -5,6 +5,18 @@
 #include <string.h>
 #include "base/mem.h"
 
+int request_name_listed(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (const char *p = list; n && *p; p += strcspn(p, ",")) {
+        p += *p == ',';
+        if (strcspn(p, ",") == n && strncmp(p, name, n) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 int request_check_model(const request_env *env, const json_t *o, api_error *e)
 {
     const char *name;
@@ -12,6 +24,7 @@ int request_check_model(const request_env *env, const json_t *o, api_error *e)
 
     API_TRY(body_string(o, "model", 1024, &name, &n, e));
     if (!env->strict_model || !name || !n || strcmp(name, env->alias) == 0 ||
+        (env->aliases && request_name_listed(env->aliases, name)) ||
         strcmp(name, kvant_model_get_info(env->model)->name) == 0)
         return API_OK;
     return api_fail(e, API_NOT_FOUND, "model",

@@ -36,7 +36,8 @@ enum {
 /* A request is read against this: the model and the defaults that the server was started with. */
 typedef struct request_env {
     const kvant_model *model;
-    const char *alias; /* the name that clients use */
+    const char *alias;   /* the name that clients use */
+    const char *aliases; /* all of them, with commas; NULL: that one */
     int n_ctx;
     int64_t pool_tokens;    /* a longer prompt can never run */
     int longest_token;      /* bytes; 0: not known */
@@ -161,6 +162,7 @@ int request_parse_detokenize(const request_env *env, const char *body, size_t le
 int request_parse_template(const request_env *env, const char *body, size_t len, char **text,
                            char ignored[REQUEST_IGNORED], api_error *e);
 /* {"model"}, "" where it is missing.  cap: its longest and the end. */
+int request_name_listed(const char *list, const char *name); /* one of those with commas */
 int request_parse_model(const char *body, size_t len, char *name, size_t cap, api_error *e);
 /* {"filename"} of /slots: letters, digits, _ . and -, 1 to 64 of them, not a dot first. */
 int request_parse_filename(const char *body, size_t len, char name[65], api_error *e);

@@ -67,9 +67,9 @@ static void put_meta(const served *m, jsonw *w)
 }
 
 /* A comma list, without the blanks around its words. */
-static void put_tags(const char *list, jsonw *w)
+static void put_list(const char *key, const char *list, jsonw *w)
 {
-    jsonw_key(w, "tags");
+    jsonw_key(w, key);
     jsonw_array(w);
     for (const char *p = list ? list : ""; *p;) {
         const size_t n = strcspn(p, ",");
@@ -85,9 +85,13 @@ static void put_tags(const char *list, jsonw *w)
     jsonw_end(w);
 }
 
-/* Names that a request may have for it: its alias, and the one in its file. */
+/* Names that a request may have for it: those of --alias, else its file's name and the one in its file. */
 static void put_aliases(served *m, jsonw *w)
 {
+    if (m->s->p.names.aliases) {
+        put_list("aliases", m->s->p.names.aliases, w);
+        return;
+    }
     jsonw_key(w, "aliases");
     jsonw_array(w);
     jsonw_str(w, m->name);
@@ -109,7 +113,7 @@ static void put_model(served *m, jsonw *w)
     jsonw_kint(w, "created", m->s->wall_s);
     jsonw_kstr(w, "owned_by", "kvant");
     jsonw_kstr(w, "root", m->name);
-    put_tags(m->s->p.tags, w);
+    put_list("tags", m->s->p.names.tags, w);
     put_status(m, w);
     if (served_hold(m)) {
         jsonw_kint(w, "max_model_len", m->env.n_ctx);
@@ -127,7 +131,7 @@ static void put_ollama(served *m, jsonw *w)
     jsonw_kstr(w, "type", "model");
     jsonw_kstr(w, "description", "");
     jsonw_kstr(w, "parameters", "");
-    put_tags(m->s->p.tags, w);
+    put_list("tags", m->s->p.names.tags, w);
     jsonw_end(w);
 }
 
@@ -225,7 +229,8 @@ enum MHD_Result get_models(call *c, struct MHD_Connection *conn)
 /* The only model's name is its alias, or what its file says. */
 int models_is_other(served *m, const char *name, api_error *e)
 {
-    int same = m->s->p.router || models_is_named(m, name);
+    int same = m->s->p.router || models_is_named(m, name) ||
+               (m->s->p.names.aliases && request_name_listed(m->s->p.names.aliases, name));
 
     if (!same && served_hold(m)) {
         same = strcmp(name, kvant_model_get_info(m->model)->name) == 0;

@@ -67,6 +67,7 @@ static request_env env_of(const served *m)
 
     return (request_env){ .model = m->model,
                           .alias = m->name,
+                          .aliases = s->p.names.aliases,
                           .n_ctx = p->n_ctx,
                           .pool_tokens = p->pool_tokens,
                           .n_slots = p->max_seqs,
@@ -75,7 +76,7 @@ static request_env env_of(const served *m)
                           .ignore_eos = s->p.ignore_eos,
                           .has_seed = s->p.seed >= 0,
                           .seed = (uint64_t)s->p.seed,
-                          .strict_model = s->p.strict_model,
+                          .strict_model = s->p.names.strict,
                           .prefill = s->p.prefill,
                           .keep_billing = s->p.keep_billing,
                           .refuse_unknown = s->p.refuse_unknown,
