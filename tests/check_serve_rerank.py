@@ -65,6 +65,7 @@ def check_scores(folder, classes, prompt, option):
         if not prompt:
             ids = [tokens(s, QUERY) + tokens(s, d) for d in DOCS]
         check_shapes(s, r)
+        check_score(s, r)
         check_refused(s)
     states, n = last_states(path, texts or ids)
     C.ok(r["usage"] == {"prompt_tokens": n, "total_tokens": n}, (r["usage"], n))
@@ -86,6 +87,23 @@ def check_shapes(s, r):
     C.ok(status == 400 and bad["error"]["param"] == "documents", bad)
     for path in ("/reranking", "/v1/reranking", "/v2/rerank"):
         C.ok(s.post(path, {"query": QUERY, "documents": DOCS})[1]["results"] == r["results"], path)
+
+
+def check_score(s, r):
+    """vLLM's /score: pairs in their order, with the scores of /rerank."""
+    want = [x["relevance_score"] for x in sorted(r["results"], key=lambda x: x["index"])]
+    for path, first in (("/score", QUERY), ("/v1/score", [QUERY]), ("/score", [QUERY] * len(DOCS))):
+        status, got = s.post(path, {"text_1": first, "text_2": DOCS})
+        C.ok(status == 200 and got["object"] == "list" and got["usage"] == r["usage"], got)
+        C.ok([(x["index"], x["object"], x["score"]) for x in got["data"]] == [(i, "score", v) for i, v in enumerate(want)], (got, want))
+    status, got = s.post("/score", {"text_1": DOCS[1], "text_2": QUERY})
+    C.ok(status == 200 and len(got["data"]) == 1 and got["data"][0]["score"] != want[1], f"the first text is the query: {got}")
+    for body, param in (({"text_1": [QUERY] * 2, "text_2": DOCS}, "text_1"), ({"text_1": QUERY, "text_2": []}, "text_2"), ({"text_1": QUERY}, "text_2"),
+                        ({"text_2": DOCS}, "text_1"), ({"text_1": QUERY, "text_2": DOCS, "documents": DOCS}, "documents"), ({"text_1": 3, "text_2": DOCS}, "text_1")):
+        status, got = s.post("/score", body)
+        C.ok(status == 400 and got["error"]["param"] == param, (body, got))
+    status, got = s.post("/rerank", {"query": QUERY, "documents": DOCS, "text_1": QUERY})
+    C.ok(status == 400 and got["error"]["param"] == "text_1", got)
 
 
 def check_refused(s):

@@ -145,11 +145,12 @@ typedef struct embed_request {
     char ignored[REQUEST_IGNORED];
 } embed_request;
 enum { EMBED_OPENAI, EMBED_NATIVE, EMBED_OLLAMA, EMBED_OLLAMA_ONE, EMBED_COHERE };
-enum { RANK_JINA, RANK_TEI };
+enum { RANK_JINA, RANK_TEI, RANK_SCORE };
 int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
                         api_error *e);
 /* Prompts of a query and each document; their texts are there where the answer shows the documents. */
-int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e);
+int request_parse_rerank(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
+                         api_error *e);
 void embed_request_dispose(embed_request *r);
 /* {"content"} -> ids; {"tokens"} -> ids; {"messages"} -> the prompt's text (kvant_text_free). */
 int request_parse_tokenize(const request_env *env, const char *body, size_t len, prompt *out, int *with_pieces,

@@ -35,7 +35,7 @@ int make_rerank(work *w, api_error *e)
 {
     embed_request *r = NULL;
 
-    if (request_parse_rerank(&w->m->env, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
+    if (request_parse_rerank(&w->m->env, w->shape, sbuf_text(&w->body), w->body.n, &r, e) != API_OK)
         return e->kind;
     return begin(w, r, JOB_RERANK, e);
 }
@@ -256,9 +256,33 @@ static void put_ranks(const job *j, jsonw *w)
         jsonw_end(w);
 }
 
+/* vLLM's: all pairs, in their order. */
+static void put_scores(const job *j, jsonw *w)
+{
+    jsonw_object(w);
+    jsonw_kstr(w, "id", j->id);
+    jsonw_kstr(w, "object", "list");
+    jsonw_kint(w, "created", j->created);
+    jsonw_kstr(w, "model", j->m->name);
+    jsonw_key(w, "data");
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++) {
+        jsonw_object(w);
+        jsonw_kint(w, "index", i);
+        jsonw_kstr(w, "object", "score");
+        jsonw_knum(w, "score", (double)j->choices[i].vectors.score);
+        jsonw_end(w);
+    }
+    jsonw_end(w);
+    put_usage(j, w);
+    jsonw_end(w);
+}
+
 void embed_whole(job *j, jsonw *w)
 {
-    if (j->kind == JOB_RERANK)
+    if (j->kind == JOB_RERANK && j->embed.request->shape == RANK_SCORE)
+        put_scores(j, w);
+    else if (j->kind == JOB_RERANK)
         put_ranks(j, w);
     else
         put_embeddings(j, w);

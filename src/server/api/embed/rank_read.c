@@ -1,5 +1,6 @@
 /* rank_read.c: the bodies of /v1/rerank: a query and documents, as Jina's and Cohere's API name them, or texts, as
- * Text Embeddings Inference does.  The names that a client uses decide how the answer looks. */
+ * Text Embeddings Inference does.  The names that a client uses decide how the answer looks.  And of /score, vLLM's:
+ * text_1 beside text_2, one of the first for all of the second, or as many. */
 #include "server/request/request_impl.h"
 
 #include <string.h>
@@ -65,6 +66,45 @@ static int read_documents(const request_env *env, const json_t *o, const char *k
     return API_OK;
 }
 
+/* A text, or the i-th of a list; a list of one stands for all. */
+static const json_t *text_at(const json_t *v, size_t i)
+{
+    return json_is_array(v) ? json_array_get(v, json_array_size(v) == 1 ? 0 : i) : v;
+}
+
+static int read_pairs(const request_env *env, const json_t *o, embed_request *r, api_error *e)
+{
+    const json_t *a = body_field(o, "text_1"), *b = body_field(o, "text_2");
+    const size_t n_a = json_is_array(a) ? json_array_size(a) : 1, n = json_is_array(b) ? json_array_size(b) : 1;
+
+    if (n == 0 || n > REQUEST_MAX_TEXTS)
+        return api_fail(e, BAD, "text_2", "text_2: %zu items, wanted 1 to %d", n, REQUEST_MAX_TEXTS);
+    if (n_a != 1 && n_a != n)
+        return api_fail(e, BAD, "text_1", "text_1: %zu items, wanted one, or as many as text_2 has (%zu)", n_a, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!json_is_string(text_at(a, i)))
+            return api_fail(e, BAD, "text_1", "text_1: wanted a string or a list of strings");
+        r->n = (int)i + 1;
+        API_TRY(pair_prompt(env, text_at(a, i), text_at(b, i), "text_2", 0, &r->prompts[i], e));
+    }
+    return API_OK;
+}
+
+/* The other route's texts would be passed over. */
+static int check_names(const json_t *o, int shape, api_error *e)
+{
+    static const char *const score[] = { "text_1", "text_2" };
+    static const char *const rank[] = { "query", "documents", "texts", "top_n" };
+    const char *const *others = shape == RANK_SCORE ? rank : score;
+    const size_t n = shape == RANK_SCORE ? sizeof rank / sizeof *rank : sizeof score / sizeof *score;
+
+    for (size_t i = 0; i < n; i++)
+        if (body_field(o, others[i]))
+            return api_fail(e, BAD, others[i], "%s: %s takes it", others[i],
+                            shape == RANK_SCORE ? "/rerank" : "/score");
+    return API_OK;
+}
+
 static int read_rerank(const request_env *env, const json_t *o, embed_request *r, api_error *e)
 {
     int text = 0, documents = 0;
@@ -73,6 +113,11 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
     API_TRY(check_head(env, e));
     API_TRY(request_read_salt(o, &r->salt, e));
     API_TRY(request_check_fields(env, o, REQUEST_RERANK, r->ignored, e));
+    API_TRY(check_names(o, r->shape, e));
+    r->kind = KVANT_REQUEST_EMBED_LAST;
+    r->norm = -1;
+    if (r->shape == RANK_SCORE)
+        return read_pairs(env, o, r, e);
     const int texts = body_field(o, "texts") != NULL;
     r->shape = texts ? RANK_TEI : RANK_JINA;
     if (texts && body_field(o, "documents"))
@@ -81,12 +126,11 @@ static int read_rerank(const request_env *env, const json_t *o, embed_request *r
     API_TRY(body_count(o, "top_n", 1, 1 << 30, &r->top_n, e));
     API_TRY(body_bool(o, "return_text", &text, e));
     API_TRY(body_bool(o, "return_documents", &documents, e));
-    r->kind = KVANT_REQUEST_EMBED_LAST;
-    r->norm = -1;
     return read_documents(env, o, texts ? "texts" : "documents", texts ? text : documents, r, e);
 }
 
-int request_parse_rerank(const request_env *env, const char *body, size_t len, embed_request **out, api_error *e)
+int request_parse_rerank(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
+                         api_error *e)
 {
-    return embed_parse(env, RANK_JINA, body, len, read_rerank, out, e); /* the body says which shape it has */
+    return embed_parse(env, shape, body, len, read_rerank, out, e);
 }
