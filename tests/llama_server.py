@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """llama_server: llama.cpp's own server tests against kvant serve (./dev clients).  They are not part of this repository: KVANT_LLAMA_TESTS names
 tools/server/tests of a llama.cpp tree.  They run in a copy; changed are the launcher (flags mapped, a model of ours), and what is known of their
-model alone is left out: its exact texts, how many tokens its vocabulary makes of a text, and downloads.  What fails is listed, with the
+model alone is left out: its exact texts, and how many tokens its vocabulary makes of a text (LENGTHS: texts that a test wants to fill something are longer or shorter); a file
+that they download is one of ours.  What fails is listed, with the
 reason, in docs/evidence/llama-server-tests.md; a failure beyond that list, or one of the list that passes, fails this test.
 
 One file in three parts: the test; the program that stands in for llama-server (--launch); a pytest plugin (when pytest imports it)."""
@@ -21,7 +22,13 @@ ROOT = os.path.dirname(HERE)
 LIST = os.path.join(ROOT, "docs", "evidence", "llama-server-tests.md")
 MODEL = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
 TEMPLATE = "../../../models/templates/Qwen-Qwen2.5-7B-Instruct.jinja"   # where none is asked for; as theirs it knows tools
-NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url", "--model-draft", "--offline", "--ctx-size"}
+NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url", "--offline", "--ctx-size"}
+# Their vocabularies make so many tokens of these texts that they fill a context or a batch; ours needs more text, or less.
+LENGTHS = (("test_completion.py", '"I believe the meaning of life is"*32', '"I believe the meaning of life is"*96'),
+          ("test_ctx_shift.py", '"prompt": LONG_TEXT,', '"prompt": LONG_TEXT * 4,'),
+          ("test_chat_completion.py", '"This is a test" * 10', '"This is a test" * 35'),
+          ("test_speculative.py", '"Hello " * 248', '"Hello " * 80'),
+          ("test_metrics.py", '"the quick brown fox jumps over the lazy dog"\n', '"the quick brown fox jumps over the lazy dog" * 8\n'))
 # Comparisons with what only their model's vocabulary and weights give.
 COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached_tokens|cache_n|n_saved|n_restored|predicted_n)["']\]
                         \s==\s(?:n_prompt|n_cache|n_tokens|n_token_output|2\s\*\s9|6\b|\d\d+)|==\s"<s>\s|==\sbosId
@@ -31,8 +38,12 @@ COUNTS = re.compile(r"""^(\s*)assert .*(?:\[["'](?:prompt_n|prompt_tokens|cached
 
 
 def model_of(flags):
-    """The model; with a rank head for those who ask for one."""
-    return os.environ["KVANT_RANK_MODEL" if flags.keys() & {"--rerank", "--reranking"} else "KVANT_MODEL"]
+    """The model; with a rank head, tokens to fill in between, or one before every text, for those who ask for such a model."""
+    if flags.keys() & {"--rerank", "--reranking"}:
+        return os.environ["KVANT_RANK_MODEL"]
+    if "infill" in str(flags.get("--hf-repo")):
+        return os.environ["KVANT_INFILL_MODEL"]
+    return os.environ["KVANT_BOS_MODEL" if "bert" in str(flags.get("--hf-file")) else "KVANT_MODEL"]
 
 
 ROUTED = ("ggml-org/tinygemma3-GGUF:Q8_0", "ggml-org/test-model-stories260K:F32", "ggml-org/test-model-stories260K-infill:F32")
@@ -81,8 +92,19 @@ def pytest_configure():
     def no_download(url, output_file_path=None):
         if "shakespeare" in url:                # their adapter
             return os.environ["KVANT_ADAPTER"]
+        if "tiny-llamas" in url:                # their draft model
+            return os.environ["KVANT_DRAFT_MODEL"]
         raise RuntimeError(f"a download: {url}")
     utils.download_file = no_download
+    add = utils.ServerProcess.make_request
+
+    def without_own(self, method, path, *args, **kw):
+        """Of /metrics only their names: kvant's own count scrapes too."""
+        r = add(self, method, path, *args, **kw)
+        if path == "/metrics" and isinstance(r.body, str):
+            r.body = "".join(line + "\n" for line in r.body.splitlines() if "llamacpp:" in line)
+        return r
+    utils.ServerProcess.make_request = without_own
 
 
 # ---- the test ----
@@ -100,6 +122,9 @@ def copy_tests(source, folder):
         if name.endswith(".py"):
             with open(path, encoding="utf-8") as f:
                 text = f.read()
+            for _, short, long in (x for x in LENGTHS if x[0] == name):
+                assert short in text, f"{name}: {short} is not there"
+                text = text.replace(short, long)
             with open(path, "w", encoding="utf-8") as f:
                 f.write(COUNTS.sub(r"\1pass", text))
     launcher = os.path.join(folder, "llama-server")
@@ -115,6 +140,24 @@ def add_rank_head(model, target):
     from gguf_edit import edit, lengths
     r, width = random.Random(1), lengths(model)["token_embd.weight"][0]
     edit(model, target, [], [("cls.output.weight", (width, 2), [r.uniform(-1, 1) for _ in range(2 * width)])])
+
+
+def make_variants(model, folder):
+    """{variable: file}: the model as one that fills in, as one with a token before every text, and a draft model of chance with its vocabulary."""
+    import check_serve_native
+    from gguf_edit import BOOL, F32, STRING, U32, edit, key, keys_of, strings, write
+    files = {"KVANT_" + x: os.path.join(folder, x + ".gguf") for x in ("INFILL_MODEL", "BOS_MODEL", "DRAFT_MODEL")}
+    shutil.move(check_serve_native.renamed(model), files["KVANT_INFILL_MODEL"])
+    edit(model, files["KVANT_BOS_MODEL"], [key("tokenizer.ggml.add_bos_token", BOOL, True)])
+    r, width, words = random.Random(4), 64, len(strings(model, "tokenizer.ggml.tokens"))
+    numbers = {"block_count": 1, "context_length": 4096, "embedding_length": width, "feed_forward_length": 32, "attention.head_count": 1}
+    keys = [key("general.architecture", STRING, "llama"), *(key("llama." + k, U32, v) for k, v in numbers.items()),
+            key("llama.attention.layer_norm_rms_epsilon", F32, 1e-6), *keys_of(model, "tokenizer.")]
+    shapes = {"token_embd.weight": (width, words), "output_norm.weight": (width,), **{f"blk.0.{x}_norm.weight": (width,) for x in ("attn", "ffn")},
+              **{f"blk.0.attn_{x}.weight": (width, width) for x in ("q", "k", "v", "output")},
+              **{f"blk.0.ffn_{x}.weight": s for x, s in (("gate", (width, 32)), ("up", (width, 32)), ("down", (32, width)))}}
+    write(files["KVANT_DRAFT_MODEL"], keys, [(name, s, [r.uniform(-0.1, 0.1) for _ in range(s[0] * (s + (1,))[1])]) for name, s in shapes.items()])
+    return files
 
 
 def make_adapter(model, target):
@@ -141,6 +184,7 @@ def run(source, build, more):
         with open(env["KVANT_ROUTED"], "w", encoding="utf-8") as f:
             f.write("".join(f"[{name}]\nmodel = {os.path.abspath(env['KVANT_MODEL'])}\n" for name in ROUTED))
         add_rank_head(env["KVANT_MODEL"], env["KVANT_RANK_MODEL"])
+        env.update(make_variants(env["KVANT_MODEL"], folder))
         make_adapter(env["KVANT_MODEL"], env["KVANT_ADAPTER"])
         subprocess.run([sys.executable, "-m", "pytest", "-p", "llama_server", "-n", str(os.cpu_count()), "--dist", "worksteal", "-m", "not slow", "-q",
                         "--timeout", "60", f"--junitxml={out}", *(more or ["unit"])], cwd=tests, env=env, check=False, stdout=subprocess.DEVNULL)

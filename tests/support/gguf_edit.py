@@ -85,6 +85,19 @@ def strings(path, wanted):
     raise KeyError(wanted)
 
 
+def keys_of(path, prefix):
+    """The keys whose names begin so, as key() would give them."""
+    with open(path, "rb") as f:
+        r = Reader(f.read())
+    out = []
+    for _ in range(r.take("IIQQ")[3]):
+        begin, name = r.at, r.text().decode()
+        r.skip(r.take("I"))
+        if name.startswith(prefix):
+            out.append(r.data[begin:r.at])
+    return out
+
+
 def architecture(path):
     with open(path, "rb") as f:
         r = Reader(f.read())
