@@ -159,15 +159,27 @@ def check_offline(home):
     C.ok(rc == 2 and "wanted one" in err, (rc, err))
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-URL = f"http://127.0.0.1:{server.server_port}"
-threading.Thread(target=server.serve_forever, daemon=True).start()
-with tempfile.TemporaryDirectory() as base:
-    first = kvant(base, "pull", "u/m")
-    if "libcurl was not found" in first[2]:
-        print("check_pull: SKIP: this build has no libcurl")
-        sys.exit(0)
-    shutil.rmtree(os.path.join(base, "hub"), ignore_errors=True)
-    for check in (check_choice, check_resume, check_token, check_offline):
-        check(os.path.join(base, check.__name__))
-sys.exit(C.end())
+def start_hub():
+    """Its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+URL = start_hub()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as base:
+        first = kvant(base, "pull", "u/m")
+        if "libcurl was not found" in first[2]:
+            print("check_pull: SKIP: this build has no libcurl")
+            return 0
+        shutil.rmtree(os.path.join(base, "hub"), ignore_errors=True)
+        for check in (check_choice, check_resume, check_token, check_offline):
+            check(os.path.join(base, check.__name__))
+    return C.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
