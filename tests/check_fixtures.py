@@ -61,6 +61,8 @@ def cases(build):
                        ("k_blocks", "00"), ("expected_scores", None)):
         r = verify(build, dict(all_of[0], **{key: value}))
         yield r.returncode == 6 and "FAILED" in r.stdout, f"{key} = {value}: {r.returncode} {r.stdout}{r.stderr}"
+    r = verify(build, dict(all_of[0], block_bytes=15), all_of[1])
+    yield r.returncode == 6 and "turbo3: block_bytes 15" in r.stdout, f"a known kernel that is not run: {r.returncode} {r.stdout}{r.stderr}"
     r = verify(build, dict(all_of[0], kernel="other"))
     yield r.returncode == 3 and "found no golden vector" in r.stderr, f"another kernel: {r.returncode} {r.stdout}{r.stderr}"
 

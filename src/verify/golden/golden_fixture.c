@@ -140,13 +140,14 @@ static void run_kind(golden_run *r, gjson root, const fixture_kind *kind)
 int golden_fixture(golden_run *r, gjson root)
 {
     char kernel[32] = "", residual[8];
-    int block = count_of(root, "block_bytes", 0), ran = 0;
+    int block = count_of(root, "block_bytes", 0), ran = 0, known = 0;
 
     if (!gjson_text(gjson_get(root, "kernel"), kernel, sizeof kernel))
         return 0;
     snprintf(residual, sizeof residual, "%d", gjson_number(gjson_get(root, "use_qjl")) > 0.0);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const fixture_kind *k = &kinds[i];
+        known |= strcmp(k->kernel, kernel) == 0;
         if (strcmp(k->kernel, kernel) != 0 || k->block_bytes != block ||
             (k->residual && strcmp(k->residual, residual) != 0))
             continue;
@@ -154,6 +155,8 @@ int golden_fixture(golden_run *r, gjson root)
         run_kind(r, root, k);
         ran = 1;
     }
-    r->file->count.skipped += !ran;
+    if (known && !ran)
+        golden_check(r, 0, "%s: block_bytes %d with use_qjl %s is no layout of this kernel", kernel, block, residual);
+    r->file->count.skipped += !ran && !known;
     return 1;
 }

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""contract.py: docs/evidence/contract.json: which kernel ran with which fixture on which target, from the reports of docs/evidence.
+
+    tools/contract.py            rewrites the file
+    tools/contract.py --check    exit 1 if it is not what would be written, or a kernel of PUBLIC is not verified somewhere
+    tools/contract.py --stale    targets whose sources changed after their report, by the number of commits (wants git)
+
+A row is kernel, target (a report), fixture, cases, status and commit.  Kernels are those of the public fixtures (docs/formats/golden.md) by
+their names there, then kvant's own formats.  A fixture is a golden file (on the CPU, every variant), or a class of cases of the harness, whose
+inputs are made and whose results are the scalar reference's.  Status: verified, failed, unsupported (the device refuses it),
+missing (the report has no such case: it is older than the kernel).  Standard library only."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gen_verify_md import ROOT, reports      # noqa: E402
+
+PATH = "docs/evidence/contract.json"
+# kernel, op of the harness, its subject; golden files of the CPU that have its vectors
+PUBLIC = [
+    ("turbo3", "attn_score", "turbo3", ["turbo3.json"]), ("turbo4", "attn_score", "turbo4", ["turbo4.json"]),
+    ("turbo4 of 66 bytes", "attn_score", "turbo4_66", ["variant_buun_turbo4_derived.json"]),
+    ("turbo3_tcq", "attn_score", "turbo3_tcq", ["turbo3_tcq.json"]),
+    ("qjl", "attn_score", "qjl1_256", ["qjl1_256_marsaglia.json", "qjl1_256_boxmuller.json"]),
+    ("polar", "attn_score", "q4_polar", ["q4_polar.json"]), ("polar with residual", "attn_score", "q4_polar_r", ["q4_polar.json"]),
+    ("tbq3_0", "attn_score", "tbq3_0", ["tbq3_0.json"]), ("tbq4_0", "attn_score", "tbq4_0", ["tbq4_0.json"]),
+    ("fused_attn_qjl_tbq", "attn", "qjl1_256:tbq3_0", ["fused_attn_qjl_tbq.json"]),
+    ("fused_attn_qjl_polar", "attn", "qjl1_256:q4_polar", ["fused_attn_qjl_polar.json"]),
+]
+OWN = [(f, "attn_score", f, []) for f in ("ptcq2", "ptcq3", "ptcq4")]
+SOURCES = ["src/formats", "src/ops", "src/verify"]
+FOLDERS = {"cpu": ["src/devices/cpu"], "cuda": ["src/devices/cuda"], "vulkan": ["src/devices/vulkan"], "hip": ["src/devices/hip", "src/devices/portable"],
+           "opencl": ["src/devices/opencl", "src/devices/portable"]}
+
+
+def status(failed, states):
+    if failed or "failed" in states:
+        return "failed"
+    return "unsupported" if "unsupported" in states else "verified" if states and set(states) == {"verified"} else "missing"
+
+
+def harness_row(kernel, op, subject, target, report):
+    cases = [e for e in report["ops"] if e["op"] == op and e.get("subject") == subject]
+    shapes = " ".join(sorted({e["shape"] for e in cases}))
+    return [kernel, target, f"{op} {subject}" + (f": {shapes}" if shapes else ""), sum(e.get("cases", 0) for e in cases),
+            status(sum(e.get("failed", 0) for e in cases), [e["state"] for e in cases])]
+
+
+def golden_row(kernel, name, target, report):
+    ran = [g for g in report["golden"] if g["file"] == name]
+    return [kernel, target, f"tests/golden/{name}", sum(g["passed"] for g in ran),
+            status(sum(g["failed"] for g in ran), ["verified" for g in ran if g["passed"] and g["format"]])]
+
+
+def rows():
+    for target, _, report in reports():
+        commit = re.search(r"\(([0-9a-f]{7,})\)", report["library"])
+        for kernel, op, subject, files in PUBLIC + OWN:
+            found = [harness_row(kernel, op, subject, target, report)]
+            found += [golden_row(kernel, f, target, report) for f in files if report.get("golden")]
+            for row in found:
+                yield dict(zip(("kernel", "target", "fixture", "cases", "status"), row), commit=commit[1] if commit else "unknown")
+
+
+def text_of(table):
+    body = ",\n".join(json.dumps(r) for r in table)
+    return '{"about": "made by tools/contract.py from the reports of this folder", "rows": [\n' + body + "\n]}\n"
+
+
+def check(table):
+    public = {k[0] for k in PUBLIC}
+    bad = [f"{r['kernel']} on {r['target']}, {r['fixture']}: {r['status']}" for r in table if r["kernel"] in public and r["status"] != "verified"]
+    with open(os.path.join(ROOT, PATH), encoding="utf-8") as file:
+        if file.read() != text_of(table):
+            bad.append(f"{PATH} is not what the reports say: run tools/contract.py")
+    print("\n".join(f"contract: {b}" for b in bad) if bad else f"contract: {len(table)} rows")
+    return 1 if bad else 0
+
+
+def stale():
+    for target, _, report in reports():
+        commit = re.search(r"\(([0-9a-f]{7,})\)", report["library"])[1]
+        paths = SOURCES + FOLDERS.get(target.split("-")[0], [])
+        log = subprocess.run(["git", "-C", ROOT, "log", "--oneline", f"{commit}..HEAD", "--", *paths], stdout=subprocess.PIPE, text=True, check=True).stdout
+        print(f"{target}: {len(log.splitlines())} commits in {' '.join(paths)} since {commit}")
+    return 0
+
+
+def main():
+    if sys.argv[1:] == ["--stale"]:
+        return stale()
+    table = list(rows())
+    if sys.argv[1:] == ["--check"]:
+        return check(table)
+    with open(os.path.join(ROOT, PATH), "w", encoding="utf-8") as file:
+        file.write(text_of(table))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
