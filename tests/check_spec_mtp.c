@@ -185,6 +185,9 @@ static void check_trained(void)
            (int)st.draft_accepted_at[0], (int)st.draft_accepted_at[1], (int)st.draft_accepted_at[2]);
     CHECK(st.draft_accepted_at[0] * 100 >= 60 * tried, "a trained block: %d of %d first drafts were the text",
           (int)st.draft_accepted_at[0], (int)tried);
+    CHECK(st.draft_accepted_at[1] * 2 >= st.draft_accepted_at[0],
+          "a trained block: behind %d drafts %d more were the text", (int)st.draft_accepted_at[0],
+          (int)st.draft_accepted_at[1]);
     serve_close(&r);
     kvant_free(text);
 }
