@@ -377,27 +377,46 @@ static int cut_gate_add(kvant_engine *e, int i)
     return 1;
 }
 
+/* Columns [col, col + d) of cut rows are whole stretches. */
+static int are_stretches(const tensor_shape *t, int64_t col, int d)
+{
+    int begins = 0, ends = 0;
+
+    for (int k = 0; k < t->n; k++) {
+        begins |= tensor_col(t, k) == col;
+        ends |= tensor_col(t, k + 1) == col + d;
+    }
+    return begins && ends;
+}
+
+/* Place p's columns of stretch k; the bias begins at column `col`. */
+static void bias_part(kvant_engine *e, int i, const tensor_rows *r, int p, int k, int64_t col)
+{
+    const int from = tensor_from(&e->split, &r->shape, k, p), n = tensor_part(&e->split, &r->shape, k, p);
+    kvant_bias_args *m = n ? tensor_args(e, p, &e->ops[i]) : NULL;
+
+    if (!m)
+        return;
+    m->y = tensor_local(e, r, p, k, from);
+    m->b += tensor_col(&r->shape, k) - col + from;
+    m->d = n;
+    m->ldy = tensor_width(&e->split, &r->shape, p);
+    tensor_put(e->way.tensor, p, e->ops[i].id, m);
+}
+
 /* One bias for all rows, over one stretch or several: an op for each. */
 static int cut_bias(kvant_engine *e, int i)
 {
     const kvant_bias_args *a = e->ops[i].args;
     const tensor_rows *r = tensor_find(e->way.tensor, a->y);
+    const int64_t col = r ? a->y - r->base : 0;
 
-    if (!r || a->ids || r->base != a->y || r->rows != a->n || r->ld != a->ldy ||
-        a->d != tensor_col(&r->shape, r->shape.n))
+    if (!r || a->ids || r->rows != a->n || r->ld != a->ldy || !are_stretches(&r->shape, col, a->d))
         return 0;
     for (int p = 0; p < e->way.tensor->n; p++)
-        for (int k = 0; k < r->shape.n; k++) {
-            const int from = tensor_from(&e->split, &r->shape, k, p), n = tensor_part(&e->split, &r->shape, k, p);
-            kvant_bias_args *m = n ? tensor_args(e, p, &e->ops[i]) : NULL;
-            if (!m)
-                continue;
-            m->y = tensor_local(e, r, p, k, from);
-            m->b += tensor_col(&r->shape, k) + from;
-            m->d = n;
-            m->ldy = tensor_width(&e->split, &r->shape, p);
-            tensor_put(e->way.tensor, p, e->ops[i].id, m);
-        }
+        for (int k = 0; k < r->shape.n; k++)
+            if (tensor_col(&r->shape, k) >= col && tensor_col(&r->shape, k + 1) <= col + a->d)
+                bias_part(e, i, r, p, k, col);
     return 1;
 }
 
