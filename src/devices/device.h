@@ -7,6 +7,7 @@
 #ifndef KVANT_DEVICES_DEVICE_H
 #define KVANT_DEVICES_DEVICE_H
 
+#include "base/thread/copy.h"
 #include "kvant/device.h"
 
 typedef struct kvant_device_config {
@@ -51,6 +52,22 @@ typedef struct kvant_meet_piece {
     int n;
     const kvant_meet *meet;
 } kvant_meet_piece;
+
+/* Weights whose rows come anew again and again, into memory that several of them share (vt.slots). */
+enum { KVANT_SLOTS = 2 };
+typedef struct kvant_slots_vt {
+    /* Bytes that w takes in a slot. */
+    int (*bytes)(kvant_device *d, const kvant_weight *w, size_t *bytes, kvant_diag *diag);
+    /* Makes w->packed of `at`, device memory of so many bytes, whose rows are not there yet; w->scale is read. */
+    int (*make)(kvant_device *d, kvant_weight *w, void *at, kvant_diag *diag);
+    void (*drop)(kvant_device *d, kvant_weight *w);    /* leaves that memory alone */
+    /* Rows of w in file layout, list[i].to bytes from their begin on; read when this returns.  They are written once
+     * the lists submitted before the last `used` of this slot have run; lists submitted from now on find them.  Nobody
+     * waits: copies run beside lists. */
+    int (*fill)(kvant_device *d, kvant_weight *w, int slot, const copy_piece *list, int n, kvant_diag *diag);
+    /* The lists submitted so far are the last that read what the slot has. */
+    int (*used)(kvant_device *d, int slot, kvant_diag *diag);
+} kvant_slots_vt;
 
 typedef struct kvant_device_vt {
     const char *name;          /* "cpu" */
@@ -125,6 +142,8 @@ typedef struct kvant_device_vt {
     /* A whole program of this device.  1: it is enqueued; 0: nothing is, but memory for its ops is there; the caller
      * goes piece by piece.  key as in submit; 0: always 0. */
     int (*meet_list)(kvant_device *d, const kvant_meet_piece *list, int n, uint64_t key, kvant_diag *diag);
+    const kvant_slots_vt *slots;               /* optional (NULL: none) */
+    int streams;                               /* it has slots, and is so much faster than a CPU that they pay */
 } kvant_device_vt;
 
 enum { KVANT_PASS_TOKENS = 512, KVANT_MANY_SEQS = 16 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/place/place_stream.h"
 #include "engine/place/profile.h"
 #include "engine/tensor/tensor.h"
 #include "kvant/qjl.h"
@@ -361,7 +362,8 @@ static int create_all(kvant_engine *e, kvant_diag *diag)
     KVANT_TRY(engine_load_weights(e, diag));
     if (e->way.tensor)
         tensor_ranges(e);
-    return choose_ops(e, diag);
+    KVANT_TRY(choose_ops(e, diag));
+    return engine_stream_create(e, diag);
 }
 
 int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engine **out, kvant_diag *diag)
@@ -404,6 +406,7 @@ void kvant_engine_free(kvant_engine *e)
     engine_relay_release(e);
     engine_profile_end(e);
     tensor_free(e);
+    engine_stream_close(e);
     engine_free_weights(e);
     kv_destroy(&e->kv);
     kvant_free(e->way.part_heads);

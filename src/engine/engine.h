@@ -79,6 +79,7 @@ typedef struct engine_place {
 enum { CROSSING_PARTS = 3 };
 typedef struct engine_crossing {
     int op, from, to, next;
+    int fill;                                  /* the layer whose experts come to a slot of `next`, plus one; 0: none */
     size_t n[CROSSING_PARTS];
     const void *src[CROSSING_PARTS];
     void *dst[CROSSING_PARTS];
@@ -92,6 +93,16 @@ typedef struct engine_reads {
     unsigned char *seen;                       /* [n_expert]; NULL: none are apart */
 } engine_reads;
 
+/* Experts of the CPU that a device computes with in passes of many rows (place/place_stream.h). */
+typedef struct engine_stream {
+    int rows, home;                            /* from so many rows on, by this place; 0: never */
+    int last;                                  /* the slot that was filled last */
+    void *mem;                                 /* the slots, on the device */
+    void **made;                               /* [n_specs] rows of a synthetic model, or NULL; NULL: not open */
+    copy_piece *list;                          /* of the matrix that is on its way */
+    unsigned char slot[MODEL_MAX_LAYERS];
+} engine_stream;
+
 /* Between places. */
 typedef struct engine_way {
     void *host;                                /* values on their way; NULL: there is one place */
@@ -100,6 +111,7 @@ typedef struct engine_way {
     int *part_heads;                           /* kv_config.part_heads; NULL: layers are whole */
     struct engine_tensor *tensor;              /* tensor/tensor.h: parts of layers on all places; NULL: whole layers */
     engine_reads reads;
+    engine_stream stream;
 } engine_way;
 
 /* Those who look on while a program runs. */

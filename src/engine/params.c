@@ -6,6 +6,7 @@
 #include "base/abi/sized.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/place/place_stream.h"
 #include "engine/tensor/tensor.h"
 
 void kvant_engine_params_init(kvant_engine_params *p, size_t size)
@@ -264,6 +265,7 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
     o.weights += m->lora.bytes;
     o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), p->mtp * p->max_seqs, NULL, &buf);
     o.scratch *= s->tensors ? 2 : 1;
+    o.scratch += engine_stream_memory(m, p, s, place);
     if (place < 0 || place == head) {
         o.scratch += (int64_t)p->logits_rows * m->hp.n_vocab * 4;
         o.scratch += p->mtp * (int64_t)m->hp.n_embd * (ENGINE_MTP_ROWS + 3) * p->max_seqs * 4;

@@ -6,6 +6,7 @@
 #ifndef KVANT_MODEL_MODEL_H
 #define KVANT_MODEL_MODEL_H
 
+#include "base/thread/copy.h"
 #include "kvant/engine.h"
 #include "model/gguf/gguf.h"
 #include "model/lora.h"
@@ -245,6 +246,9 @@ int weight_join_experts(kvant_model *m, const char *name, int gate, int up, int 
 const gguf_tensor *weight_tensor(const kvant_model *m, int id);
 /* Bytes of a spec in file layout. */
 size_t weight_bytes(const weight_spec *s);
+/* list[i] of the rows of a spec in file layout, each at most COPY_PIECE bytes, `to` as bytes from the first row on:
+ * from the file, or from `rows` where they are elsewhere.  Returns how many; list NULL: only that. */
+int weight_pieces(const kvant_model *m, const weight_spec *s, const void *rows, copy_piece *list);
 /* Copies the rows of a spec, in file layout, to dst[weight_bytes], by several threads.  KVANT_OK or KVANT_ENOMEM. */
 int weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst);
 /* A vector spec as f32. */

@@ -267,15 +267,15 @@ size_t weight_bytes(const weight_spec *s)
 }
 
 /* Pieces of a copy of bytes: at most COPY_PIECE each, from list[n] on where list is not NULL.  Returns their end. */
-static int cut_copy(copy_piece *list, int n, uint8_t *to, const uint8_t *from, size_t bytes)
+static int cut_copy(copy_piece *list, int n, uintptr_t to, const uint8_t *from, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += COPY_PIECE, n++)
         if (list)
-            list[n] = (copy_piece){ to + at, from + at, bytes - at < COPY_PIECE ? bytes - at : COPY_PIECE };
+            list[n] = (copy_piece){ (void *)(to + at), from + at, bytes - at < COPY_PIECE ? bytes - at : COPY_PIECE };
     return n;
 }
 
-static int cut_weight(const kvant_model *m, const weight_spec *s, uint8_t *dst, copy_piece *list)
+static int cut_weight(const kvant_model *m, const weight_spec *s, uintptr_t dst, copy_piece *list)
 {
     const weight_seg whole = { s->tensor, 0, s->n_out * s->n_expert }, *g = s->segs ? s->segs : &whole;
     const size_t rb = row_bytes(s);
@@ -286,13 +286,18 @@ static int cut_weight(const kvant_model *m, const weight_spec *s, uint8_t *dst, 
     return n;
 }
 
+int weight_pieces(const kvant_model *m, const weight_spec *s, const void *rows, copy_piece *list)
+{
+    return rows ? cut_copy(list, 0, 0, rows, weight_bytes(s)) : cut_weight(m, s, 0, list);
+}
+
 int weight_copy(const kvant_model *m, const weight_spec *s, uint8_t *dst)
 {
-    const int n = cut_weight(m, s, dst, NULL);
+    const int n = cut_weight(m, s, (uintptr_t)dst, NULL);
     copy_piece *list = kvant_calloc((size_t)n, sizeof *list);
     if (!list)
         return KVANT_ENOMEM;
-    cut_weight(m, s, dst, list);
+    cut_weight(m, s, (uintptr_t)dst, list);
     copy_pieces(list, n);
     kvant_free(list);
     return KVANT_OK;

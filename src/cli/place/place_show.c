@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/term.h"
+#include "engine/place/place_stream.h"
 
 /* Gigabytes per second of device i by --bandwidth; 0: not given. */
 static double bandwidth(const opts *o, int i)
@@ -87,6 +88,18 @@ static double show_part(const opts *o, const kvant_model *m, const kvant_engine_
     return rate > 0 ? (double)reads / rate / 1e6 : -1;
 }
 
+/* Passes that do not leave experts to the CPU. */
+static void show_stream(const kvant_model *m, const kvant_engine_params *p, jsonw *w)
+{
+    char device[40];
+    const int rows = engine_stream_about(m, p, device, sizeof device);
+
+    if (w)
+        jsonw_kint(w, "stream_rows", rows);
+    else if (rows > 0)
+        printf("  prompts: from %d rows of a pass on %s computes with the CPU's experts, which go there\n", rows, device);
+}
+
 void place_show(const opts *o, const kvant_model *m, const kvant_engine_params *p, jsonw *w, int always)
 {
     kvant_plan_part part;
@@ -106,6 +119,7 @@ void place_show(const opts *o, const kvant_model *m, const kvant_engine_params *
     }
     if (w)
         jsonw_end(w);
-    else if (known)
+    show_stream(m, p, w);
+    if (!w && known)
         printf("  bound: %.2f ms for a token, %.1f tokens per second\n", ms, 1000 / ms);
 }

@@ -292,6 +292,63 @@ static void cpu_stay_awake(kvant_device *d, int on)
     pool_stay_awake(((cpu_device *)d)->workers, on);
 }
 
+/* ---- slots: the rows are packed once more ---- */
+
+static int cpu_slot_bytes(kvant_device *base, const kvant_weight *w, size_t *bytes, kvant_diag *diag)
+{
+    cpu_device *d = (cpu_device *)base;
+
+    choose_kernels(d);
+    if (d->kernels[KVANT_OP_MATMUL_ID] == kvant_op_reference(KVANT_OP_MATMUL_ID))
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "device cpu: the reference reads rows as files have them");
+    return kvant_cpu_pack_bytes(w, bytes, diag);
+}
+
+static int cpu_slot_make(kvant_device *d, kvant_weight *w, void *at, kvant_diag *diag)
+{
+    (void)d;
+    (void)diag;
+    w->packed = at;
+    w->data = NULL;
+    return KVANT_OK;
+}
+
+static void cpu_slot_drop(kvant_device *d, kvant_weight *w)
+{
+    (void)d;
+    w->packed = NULL;
+}
+
+static int cpu_slot_fill(kvant_device *base, kvant_weight *w, int slot, const copy_piece *list, int n,
+                         kvant_diag *diag)
+{
+    cpu_device *d = (cpu_device *)base;
+    kvant_weight rows = *w;
+    const size_t bytes = (size_t)list[n - 1].to + list[n - 1].bytes;
+    uint8_t *joined = kvant_alloc(bytes);
+
+    (void)slot;
+    if (!joined)
+        return kvant_fail(diag, KVANT_ENOMEM, "device cpu: out of memory for %zu bytes of rows", bytes);
+    for (int i = 0; i < n; i++)
+        memcpy(joined + (uintptr_t)list[i].to, list[i].from, list[i].bytes);
+    rows.data = joined;
+    kvant_cpu_pack_begin(&rows);
+    pool_run(d->workers, pack_part, &rows);
+    kvant_free(joined);
+    return KVANT_OK;
+}
+
+static int cpu_slot_used(kvant_device *d, int slot, kvant_diag *diag)
+{
+    (void)d;
+    (void)slot;
+    (void)diag;
+    return KVANT_OK;
+}
+
+static const kvant_slots_vt cpu_slots = { cpu_slot_bytes, cpu_slot_make, cpu_slot_drop, cpu_slot_fill, cpu_slot_used };
+
 const kvant_device_vt kvant_device_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -309,4 +366,5 @@ const kvant_device_vt kvant_device_cpu = {
     .sync = cpu_sync,
     .adopt = cpu_adopt,
     .stay_awake = cpu_stay_awake,
+    .slots = &cpu_slots,
 };

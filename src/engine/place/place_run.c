@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/place/place_stream.h"
 #include "engine/place/profile.h"
 
 /* ---- crossings of a program ---- */
@@ -99,6 +100,10 @@ const float *engine_apart(kvant_engine *e, int home, int l, int stage, const flo
 
     if (there == home)
         return NULL;
+    if (stage == APART_SEND && engine_stream_takes(e, home, l)) {
+        crossing(e, home, home, home)->fill = l + 1;
+        return NULL;
+    }
     if (stage == APART_SEND) {
         send_rows(e, home, there, x, width);
     } else if (stage == APART_THERE) {
@@ -151,17 +156,26 @@ static int submit_at(kvant_engine *e, int place, const kvant_op *ops, int n, uin
     return is_host(dev) ? engine_submit_host(e, place, ops, n, diag) : engine_submit_to(e, dev, ops, n, key, diag);
 }
 
+static int fills_slots(const kvant_engine *e)
+{
+    int any = 0;
+
+    for (int i = 0; i < e->n_cross; i++)
+        any |= e->cross[i].fill;
+    return any;
+}
+
 int engine_submit(kvant_engine *e, int n, uint64_t key, kvant_diag *diag)
 {
-    const int relay = engine_relay_place(e);
+    const int relay = e->n_cross > 0 && !fills_slots(e) ? engine_relay_place(e) : -1;
     int first = 0, place = e->split.of[0];
 
-    if (relay >= 0 && e->n_cross > 0 && !e->watch.profile)
+    if (relay >= 0 && !e->watch.profile)
         return engine_relay(e, relay, n, key, diag);
     for (int i = 0; i < e->n_cross; i++) {
         const engine_crossing *c = &e->cross[i];
         KVANT_TRY(submit_at(e, place, e->ops + first, c->op - first, key, diag));
-        KVANT_TRY(cross_over(e, c, diag));
+        KVANT_TRY(c->fill ? engine_stream_fill(e, c->fill - 1, diag) : cross_over(e, c, diag));
         place = c->next;
         first = c->op;
     }

@@ -177,4 +177,5 @@ const kvant_device_vt kvant_device_cuda = {
     .pass_many = 2048, /* matrices that are expanded for a pass pay from there on */
     .pass_experts = 2048,
     .takes_stream = 1,
+    .streams = 1,
 };

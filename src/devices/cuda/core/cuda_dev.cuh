@@ -66,6 +66,7 @@ typedef struct cuda_device {
     unsigned char *pinned;         /* host memory that small copies pass through; CUDA_PINNED bytes, or NULL */
     size_t pinned_used;            /* since the last wait */
     struct cuda_uploader *uploader;        /* upload.cu; NULL but while weights are loaded */
+    struct cuda_slot_room *slots;          /* slots.cu; NULL before the first is filled */
     struct cuda_relay_room *relay;         /* relay.cu; NULL before the first relay */
     struct cuda_meet_room *meet;           /* meet.cu; NULL: it meets nobody */
     unsigned *draws;               /* gemv_stream.cu's and router.cu's counter, 0 between launches */

@@ -74,6 +74,7 @@ static void cuda_close(kvant_device *base)
     cuda_drop_graphs(d);
     cuda_relay_close(d);
     cuda_meet_close(d);
+    cuda_slots_close(d);
     for (int i = 0; i < CUDA_MAX_PARAMS; i++)
         cudaFree(d->params[i].dev);
     cudaFree(d->scratch);
@@ -281,6 +282,8 @@ const kvant_device_vt cuda_vt = {
     cuda_meet_open,
     cuda_meet,
     cuda_meet_list,
+    &cuda_slots,
+    1, /* streams */
 };
 
 extern "C" __attribute__((visibility("default"))) const kvant_device_vt *kvant_device_v1(const kvant_cuda_host *host)

@@ -1,5 +1,5 @@
 /* device.cuh: what the files of the device object share: device.cu (open, memory, copies, vtable), weights.cu,
- * lists.cu, relay.cu, meet.cu and stopwatch.cu.  The functions of a kvant_device_vt are described in device.h. */
+ * lists.cu, relay.cu, slots.cu, meet.cu and stopwatch.cu.  The functions of a kvant_device_vt are in device.h. */
 #ifndef KVANT_CUDA_DEVICE_CUH
 #define KVANT_CUDA_DEVICE_CUH
 
@@ -18,16 +18,29 @@ int cuda_sync(kvant_device *base, kvant_diag *diag);
 /* kernels.cu */
 int cuda_load_kernels(kvant_diag *diag);    /* on the current GPU; again is cheap */
 
+/* slots.cu */
+extern const kvant_slots_vt cuda_slots;
+void cuda_slots_close(cuda_device *d);
+
 /* upload.cu: copy_in of a weight, which may be a mapped file's.  src is read when this returns.  The next list gives
  * the pinned memory back. */
 int cuda_upload(cuda_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag);
 void cuda_upload_close(cuda_device *d);
+/* Pieces of at most CUDA_UPLOAD_BLOCK bytes to base + list[i].to, in a stream, by an uploader that is made where *p is
+ * NULL; uploader_free gives its memory back, when its copies are over. */
+enum { CUDA_UPLOAD_BLOCK = 4 << 20 };
+int cuda_upload_pieces(cuda_device *d, struct cuda_uploader **p, cudaStream_t stream, void *base,
+                       const copy_piece *list, int n, kvant_diag *diag);
+void cuda_uploader_free(struct cuda_uploader *p);
 
 /* weights.cu */
 int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
 int cuda_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
                      kvant_diag *diag);
 void cuda_weight_free(kvant_device *base, kvant_weight *w);
+/* A weight in memory of others, and how much it takes there. */
+int cuda_weight_bytes(const kvant_weight *w, size_t *bytes, kvant_diag *diag);
+int cuda_weight_at(cuda_device *d, kvant_weight *w, void *at, kvant_diag *diag);
 
 /* lists.cu */
 int cuda_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "devices/cuda/core/device.cuh"
 
-enum { UPLOAD_BLOCK = 4 << 20, UPLOAD_BLOCKS = 2, UPLOAD_THREADS = 8 };
+enum { UPLOAD_BLOCKS = 2, UPLOAD_THREADS = 8 };
 
 /* One thread's blocks; the event says that the last copy out of a block is over. */
 struct cuda_uploader {
@@ -18,11 +18,12 @@ struct cuda_uploader {
 namespace {
 
 struct upload {
-    cuda_device *d;
-    unsigned char *dst;
-    const unsigned char *src;
-    size_t bytes;
-    int next, lane;                        /* both are taken one by one */
+    const cuda_device *d;
+    cuda_uploader *by;
+    cudaStream_t stream;
+    unsigned char *base;
+    const copy_piece *list;
+    int n, next, lane;                     /* the last two are taken one by one */
     cudaError_t error;                     /* the first */
 };
 
@@ -33,31 +34,28 @@ void fail(upload *u, cudaError_t e)
         __atomic_compare_exchange_n(&u->error, &none, e, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-cudaError_t copy_block(const upload *u, int block, unsigned char *through, cudaEvent_t over)
+cudaError_t copy_block(const upload *u, const copy_piece *piece, unsigned char *through, cudaEvent_t over)
 {
-    const size_t at = (size_t)block * UPLOAD_BLOCK, left = u->bytes - at;
-    const size_t n = left < UPLOAD_BLOCK ? left : (size_t)UPLOAD_BLOCK;
     cudaError_t e = cudaEventSynchronize(over);
     if (e != cudaSuccess)
         return e;
-    memcpy(through, u->src + at, n);
-    e = cudaMemcpyAsync(u->dst + at, through, n, cudaMemcpyHostToDevice, u->d->stream);
-    return e == cudaSuccess ? cudaEventRecord(over, u->d->stream) : e;
+    memcpy(through, piece->from, piece->bytes);
+    e = cudaMemcpyAsync(u->base + (uintptr_t)piece->to, through, piece->bytes, cudaMemcpyHostToDevice, u->stream);
+    return e == cudaSuccess ? cudaEventRecord(over, u->stream) : e;
 }
 
 void *lane(void *user)
 {
     upload *u = (upload *)user;
-    cuda_uploader *p = u->d->uploader;
+    cuda_uploader *p = u->by;
     const int me = __atomic_fetch_add(&u->lane, 1, __ATOMIC_RELAXED);
-    const int n = (int)((u->bytes + UPLOAD_BLOCK - 1) / UPLOAD_BLOCK);
     fail(u, cudaSetDevice(u->d->index));
     for (int turn = 0;; turn = (turn + 1) % UPLOAD_BLOCKS) {
-        const int block = __atomic_fetch_add(&u->next, 1, __ATOMIC_RELAXED);
-        if (block >= n || __atomic_load_n(&u->error, __ATOMIC_RELAXED) != cudaSuccess)
+        const int i = __atomic_fetch_add(&u->next, 1, __ATOMIC_RELAXED);
+        if (i >= u->n || __atomic_load_n(&u->error, __ATOMIC_RELAXED) != cudaSuccess)
             return NULL;
-        unsigned char *through = p->pinned + (size_t)(me * UPLOAD_BLOCKS + turn) * UPLOAD_BLOCK;
-        fail(u, copy_block(u, block, through, p->over[me][turn]));
+        unsigned char *through = p->pinned + (size_t)(me * UPLOAD_BLOCKS + turn) * CUDA_UPLOAD_BLOCK;
+        fail(u, copy_block(u, &u->list[i], through, p->over[me][turn]));
     }
 }
 
@@ -71,7 +69,7 @@ int cpus_of_this_process(void)
 bool uploader_fill(cuda_uploader *p)
 {
     p->n_threads = cpus_of_this_process();
-    if (cudaMallocHost((void **)&p->pinned, (size_t)p->n_threads * UPLOAD_BLOCKS * UPLOAD_BLOCK) != cudaSuccess)
+    if (cudaMallocHost((void **)&p->pinned, (size_t)p->n_threads * UPLOAD_BLOCKS * CUDA_UPLOAD_BLOCK) != cudaSuccess)
         return false;
     for (int i = 0; i < p->n_threads; i++)
         for (int k = 0; k < UPLOAD_BLOCKS; k++)
@@ -82,12 +80,10 @@ bool uploader_fill(cuda_uploader *p)
 
 } // namespace
 
-void cuda_upload_close(cuda_device *d)
+void cuda_uploader_free(cuda_uploader *p)
 {
-    cuda_uploader *p = d->uploader;
     if (!p)
         return;
-    cudaStreamSynchronize(d->stream);
     for (int i = 0; i < p->n_threads; i++)
         for (int k = 0; k < UPLOAD_BLOCKS; k++)
             if (p->over[i][k])
@@ -95,32 +91,67 @@ void cuda_upload_close(cuda_device *d)
     cudaFreeHost(p->pinned);
     cudaGetLastError();
     free(p);
+}
+
+void cuda_upload_close(cuda_device *d)
+{
+    if (!d->uploader)
+        return;
+    cudaStreamSynchronize(d->stream);
+    cuda_uploader_free(d->uploader);
     d->uploader = NULL;
 }
 
 /* Pinned memory is scarce on some systems: without it the driver copies. */
-static bool upload_open(cuda_device *d)
+static bool uploader_open(cuda_uploader **p)
 {
-    if (d->uploader)
+    if (*p)
         return true;
-    d->uploader = (cuda_uploader *)calloc(1, sizeof *d->uploader);
-    if (d->uploader && uploader_fill(d->uploader))
+    *p = (cuda_uploader *)calloc(1, sizeof **p);
+    if (*p && uploader_fill(*p))
         return true;
-    cuda_upload_close(d);
+    cuda_uploader_free(*p);
+    *p = NULL;
     return false;
+}
+
+static cudaError_t copy_by_driver(const upload *u)
+{
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < u->n && e == cudaSuccess; i++)
+        e = cudaMemcpyAsync(u->base + (uintptr_t)u->list[i].to, u->list[i].from, u->list[i].bytes,
+                            cudaMemcpyHostToDevice, u->stream);
+    return e;
+}
+
+int cuda_upload_pieces(cuda_device *d, cuda_uploader **p, cudaStream_t stream, void *base, const copy_piece *list,
+                       int n, kvant_diag *diag)
+{
+    pthread_t thread[UPLOAD_THREADS];
+    int threads = 0;
+    const bool own = uploader_open(p);
+    upload u = { d, *p, stream, (unsigned char *)base, list, n, 0, 0, cudaSuccess };
+    if (!own)
+        return cuda_check(diag, copy_by_driver(&u), "copying to the GPU");
+    while (threads < u.by->n_threads - 1 && threads < n - 1 && pthread_create(&thread[threads], NULL, lane, &u) == 0)
+        threads++;
+    lane(&u);
+    while (threads > 0)
+        pthread_join(thread[--threads], NULL);
+    return cuda_check(diag, u.error, "copying to the GPU");
 }
 
 int cuda_upload(cuda_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag)
 {
-    upload u = { d, (unsigned char *)dst, (const unsigned char *)src, bytes, 0, 0, cudaSuccess };
-    pthread_t thread[UPLOAD_THREADS];
-    int n = 0;
-    if (bytes < 2 * (size_t)UPLOAD_BLOCK || !upload_open(d))
+    const size_t block = CUDA_UPLOAD_BLOCK, n = (bytes + block - 1) / block;
+    if (bytes < 2 * block)
         return cuda_copy_in(&d->base, dst, src, bytes, diag);
-    while (n < d->uploader->n_threads - 1 && pthread_create(&thread[n], NULL, lane, &u) == 0)
-        n++;
-    lane(&u);
-    while (n > 0)
-        pthread_join(thread[--n], NULL);
-    return cuda_check(diag, u.error, "copying to the GPU");
+    copy_piece *list = (copy_piece *)calloc(n, sizeof *list);
+    if (!list)
+        return cuda_fail(diag, KVANT_ENOMEM, "device cuda: out of memory");
+    for (size_t i = 0; i < n; i++)
+        list[i] = { (void *)(i * block), (const char *)src + i * block, i + 1 < n ? block : bytes - i * block };
+    const int rc = cuda_upload_pieces(d, &d->uploader, d->stream, dst, list, (int)n, diag);
+    free(list);
+    return rc;
 }

@@ -18,11 +18,11 @@ int cuda_wtype_find(const kvant_wtype *t)
     return -1;
 }
 
-static int weight_new(cuda_device *d, kvant_weight *w, cuda_weight **out, kvant_diag *diag)
+/* The struct of a weight, without memory for its rows. */
+static int weight_of(const kvant_weight *w, cuda_weight **out, kvant_diag *diag)
 {
     const char *name = w->name ? w->name : "weight";
     const int type = cuda_wtype_find(w->type);
-    void *p = NULL;
 
     if (type < 0)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %.64s: weight type %s has no kernels here", name,
@@ -33,6 +33,16 @@ static int weight_new(cuda_device *d, kvant_weight *w, cuda_weight **out, kvant_
     c->type = type;
     c->row_bytes = (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes;
     c->bytes = c->row_bytes * (size_t)w->n_out * (size_t)w->n_expert;
+    *out = c;
+    return KVANT_OK;
+}
+
+static int weight_new(cuda_device *d, kvant_weight *w, cuda_weight **out, kvant_diag *diag)
+{
+    cuda_weight *c = NULL;
+    void *p = NULL;
+
+    CUDA_TRY(weight_of(w, &c, diag));
     int rc = cuda_alloc(&d->base, c->bytes + 16, &p, diag); /* copies of 16 bytes may end behind the last row */
     if (rc < 0) {
         free(c);
@@ -71,6 +81,28 @@ static int load_scale(cuda_device *d, const kvant_weight *w, cuda_weight *c, kva
     CUDA_TRY(cuda_alloc(&d->base, (size_t)w->n_scale * sizeof(float), &p, diag));
     c->scale = (float *)p;
     return cuda_copy_in(&d->base, c->scale, w->scale, (size_t)w->n_scale * sizeof(float), diag);
+}
+
+int cuda_weight_bytes(const kvant_weight *w, size_t *bytes, kvant_diag *diag)
+{
+    cuda_weight *c = NULL;
+    CUDA_TRY(weight_of(w, &c, diag));
+    *bytes = c->bytes + 16;
+    free(c);
+    return KVANT_OK;
+}
+
+int cuda_weight_at(cuda_device *d, kvant_weight *w, void *at, kvant_diag *diag)
+{
+    cuda_weight *c = NULL;
+    CUDA_TRY(weight_of(w, &c, diag));
+    const int rc = load_scale(d, w, c, diag);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
+    c->data = (uint8_t *)at;
+    return weight_keep(w, c, KVANT_OK);
 }
 
 int cuda_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag)
