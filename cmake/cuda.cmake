@@ -55,10 +55,15 @@ if(KVANT_NVCC AND NOT KVANT_CUDA STREQUAL "OFF" AND NOT KVANT_SANITIZE AND NOT K
         add_custom_target(kvant_cuda ALL DEPENDS ${KVANT_CUDA_SOME_OBJECTS})
         return()
     endif()
+    # Fused forms are found by libkvant's matcher, of which this library has its own.
+    add_library(kvant_cuda_fuse OBJECT src/ops/fuse/fuse.c)
+    target_link_libraries(kvant_cuda_fuse PRIVATE kvant_flags)
+    set_target_properties(kvant_cuda_fuse PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
     set(KVANT_CUDA_LIBRARY ${CMAKE_BINARY_DIR}/lib/libkvant-cuda.so)
     add_custom_command(OUTPUT ${KVANT_CUDA_LIBRARY}
-        COMMAND ${KVANT_NVCC} --shared -cudart static ${KVANT_CUDA_GENCODE} ${KVANT_CUDA_OBJECTS} -o ${KVANT_CUDA_LIBRARY}
-        DEPENDS ${KVANT_CUDA_OBJECTS} COMMENT "CUDA libkvant-cuda.so" VERBATIM COMMAND_EXPAND_LISTS)
+        COMMAND ${KVANT_NVCC} --shared -cudart static ${KVANT_CUDA_GENCODE} ${KVANT_CUDA_OBJECTS} $<TARGET_OBJECTS:kvant_cuda_fuse>
+            -o ${KVANT_CUDA_LIBRARY}
+        DEPENDS ${KVANT_CUDA_OBJECTS} $<TARGET_OBJECTS:kvant_cuda_fuse> COMMENT "CUDA libkvant-cuda.so" VERBATIM COMMAND_EXPAND_LISTS)
     add_custom_target(kvant_cuda ALL DEPENDS ${KVANT_CUDA_LIBRARY})
     install(PROGRAMS ${KVANT_CUDA_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     const kvant_rows_copy_args c = { .x = b, .y = x, .n = N, .h = 1, .d = D, .ldx = D, .gx = D, .ldy = D, .gy = D };
     const kvant_op ops[] = { { KVANT_OP_SCALE, &s }, { KVANT_OP_ADD, &a }, { KVANT_OP_ROWS_COPY, &c } };
     kvant_op first, ended;
-    const int took = device_next_op(dev, ops, 3, &first), read_later = device_next_op(dev, ops, 2, &ended);
+    const int took = device_next_op(dev, ops, 3, 0, &first), read_later = device_next_op(dev, ops, 2, 0, &ended);
     if (submit(dev, memory, ops, 3, 3, whole) || submit(dev, memory, ops, 3, 1, single))
         return 1;
     memcpy(want, start, sizeof want);

@@ -39,7 +39,7 @@ static int taken[FUSED_END - KVANT_OP_COUNT];
 static void is_form(const kvant_op *ops, int n, int want, int form)
 {
     kvant_op op;
-    const int took = device_next_op(dev, ops, n, &op);
+    const int took = device_next_op(dev, ops, n, 0, &op);
 
     CHECK(took == want && op.id == form, "%s: %d ops by form %d", fuse_get(form)->name, took, op.id);
     taken[form - KVANT_OP_COUNT]++;

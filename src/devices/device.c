@@ -76,9 +76,9 @@ static int is_supported(void *device, const kvant_op *op)
     return d->vt->supports(d, op, &why) == KVANT_OK;
 }
 
-int device_next_op(kvant_device *d, const kvant_op *ops, int n, kvant_op *out)
+int device_next_op(kvant_device *d, const kvant_op *ops, int n, int before, kvant_op *out)
 {
-    return fuse_next(ops, n, is_supported, d, out);
+    return fuse_next(ops, n, fuse_passes(before), is_supported, d, out);
 }
 
 int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag)

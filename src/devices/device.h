@@ -160,8 +160,9 @@ int kvant_device_find(const char *name, const kvant_device_vt **vt, int *index, 
 /* param_load, or on devices without it alloc and copy_in. */
 int device_param_load(kvant_device *d, const void *host, size_t bytes, void **addr, kvant_diag *diag);
 /* The op that a list of n >= 1 begins with, as this device runs it: fused where the table of fused forms (ops/fuse) has
- * one that it supports, else ops[0].  Returns how many ops of the list *out stands for. */
-int device_next_op(kvant_device *d, const kvant_op *ops, int n, kvant_op *out);
+ * one that it supports, else ops[0].  Returns how many ops of the list *out stands for.  before: the id of the op that
+ * the device runs before it, which may leave it a value (enum fuse_pass); 0: none. */
+int device_next_op(kvant_device *d, const kvant_op *ops, int n, int before, kvant_op *out);
 /* Opens by name; errors as above, and the device's own. */
 int device_open(const char *name, const kvant_device_config *cfg, kvant_device **out, kvant_diag *diag);
 

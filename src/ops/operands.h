@@ -112,4 +112,23 @@ static inline int operands_unread(const kvant_op *ops, int n, const void *at, si
     return 0;
 }
 
+/* Returns what the first of these ops that touches a byte does: OPERAND_WRITE, else OPERAND_READ; 0: none does. */
+static inline int operands_first_use(const kvant_op *ops, int n, const void *at)
+{
+    for (int i = 0; i < n; i++) {
+        const op_operands list = op_operands_of(ops[i].id, ops[i].args);
+        int use = 0;
+        for (int j = 0; j < list.n; j++) {
+            const op_operand *o = &list.list[j];
+            const size_t behind = (size_t)((uintptr_t)at - (uintptr_t)o->at);
+            if (o->access != OPERAND_WEIGHT && (uintptr_t)at >= (uintptr_t)o->at &&
+                behind < (o->bytes ? o->bytes : 1) && (o->stride == 0 || behind % o->stride < o->row))
+                use |= o->access;
+        }
+        if (use)
+            return use & OPERAND_READ ? OPERAND_READ : OPERAND_WRITE;
+    }
+    return 0;
+}
+
 #endif

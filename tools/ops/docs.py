@@ -27,8 +27,8 @@ def variants():
 
 def fused():
     """The table of fused forms, as docs/howto-op.md explains them."""
-    out = ["\n## Fused forms\n\nNeighbours that a device runs as one ([how](howto-op.md#fused-forms)): those of the table by their names, and what CUDA and the CPU\n"
-           "join by their own code.\n\n| form | ops | where |\n|---|---|---|\n"]
+    out = ["\n## Fused forms\n\nNeighbours that a device runs as one ([how](howto-op.md#fused-forms)): those of the table by their names, and what the CPU joins\n"
+           "by its own code.\n\n| form | ops | where |\n|---|---|---|\n"]
     with open(os.path.join(opcard.ROOT, "src/ops/fuse/fused.def"), encoding="utf-8") as f:
         text = f.read()
     for name, on, rest in re.findall(r"^FUSED\(\w+, (\w+), (\w+),\s(.*?)\n\n", text, re.M | re.S):

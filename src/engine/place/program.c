@@ -27,16 +27,18 @@ static int exchanged(const kvant_engine *e, int i)
     return 0;
 }
 
-/* How many ops of the sample program, from op i on, its device runs as one; name: of the form, "" of a single op. */
-static int program_form(const kvant_engine *e, int i, const char **name)
+/* How many ops of the sample program, from op i on, its device runs as one; name: of the form, "" of a single op.
+ * *id: of what runs before it, then of this. */
+static int program_form(const kvant_engine *e, int i, int *id, const char **name)
 {
     const int place = e->way.tensor ? 0 : engine_place_of_op(e, i);
     int n = 1;
     while (i + n < program_ops(e) && (e->way.tensor ? !exchanged(e, i + n) : engine_place_of_op(e, i + n) == place))
         n++;
     kvant_op op;
-    n = device_next_op(e->place[place].dev, program_op_at(e, i), n, &op);
+    n = device_next_op(e->place[place].dev, program_op_at(e, i), n, *id, &op);
     const fuse_form *form = fuse_get(op.id);
+    *id = op.id;
     *name = form ? form->name : "";
     return n;
 }
@@ -47,7 +49,7 @@ static void program_op(const kvant_engine *e, int i, const char *form, int part,
     const kvant_weight *w = op_weight_of(op->id, op->args);
     char more[64] = "";
 
-    if (parts > 1)
+    if (form[0])
         snprintf(more, sizeof more, "  [%.32s %d/%d]", form, part + 1, parts);
     if (exchanged(e, i))
         sbuf_printf(out, "     gather        columns of %d devices\n", e->split.n);
@@ -73,9 +75,9 @@ int kvant_engine_program_text(kvant_engine *e, char **text, kvant_diag *diag)
 {
     KVANT_TRY(engine_sample_program(e, 1, 0, diag));
     sbuf out = { 0 };
-    for (int i = 0; i < program_ops(e);) {
+    for (int i = 0, id = 0; i < program_ops(e);) {
         const char *form;
-        const int parts = program_form(e, i, &form);
+        const int parts = program_form(e, i, &id, &form);
         for (int part = 0; part < parts; part++, i++)
             program_op(e, i, form, part, parts, &out);
     }

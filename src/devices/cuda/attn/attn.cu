@@ -2,7 +2,6 @@
 #include "devices/cuda/attn/attn_any.cuh"
 #include "devices/cuda/attn/attn_front.cuh"
 #include "devices/cuda/attn/prefill/attn_prefill.cuh"
-#include "devices/cuda/matmul/blas_chain.cuh"
 
 static size_t smem_bytes(const attn_job &p)
 {
@@ -214,17 +213,6 @@ static int attn_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static bool same_side(const kvant_kv_side &a, const kvant_kv_side &b)
-{
-    return a.fmt == b.fmt && a.pages == b.pages && a.tail == b.tail && a.layout == b.layout;
-}
-
-static bool same_batch(const kvant_seqs &a, const kvant_seqs &b)
-{
-    return a.n_seqs == b.n_seqs && a.n_tokens == b.n_tokens && a.q0 == b.q0 && a.pos0 == b.pos0 &&
-           a.tail_table == b.tail_table && a.table_stride == b.table_stride;
-}
-
 static int row_class(const kvant_kv_side &s)
 {
     return cuda_pack_class(cuda_format_find(s.fmt));
@@ -239,93 +227,123 @@ static bool stores_rows(const kvant_kv_side &s, int tail_pages)
     return !s.tail && (cls == PACK_HALF || cls == PACK_BF16);
 }
 
-/* Rows of one batch, which are stored as they are. */
-static bool one_batch(const kvant_cache_write_args *k, const kvant_cache_write_args *v, const kvant_attn_args *a)
-{
-    return same_side(k->side, a->k) && same_side(v->side, a->v) && same_batch(k->seqs, a->seqs) &&
-           same_batch(v->seqs, a->seqs) && stores_rows(a->k, a->tail_pages) && stores_rows(a->v, a->tail_pages) &&
-           a->seqs.n_tokens > 0 &&
-           k->h == a->h_kv && v->h == a->h_kv && k->d == a->d_k && v->d == a->d_v && k->ldx == v->ldx;
-}
-
 /* A unit of attn_whole.cu stores its own rows. */
-bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a, const head_ahead *ahead)
+static bool write_shape(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                        const kvant_attn_args *a, const head_ahead *ahead, fast_job *fast)
 {
-    fast_job fast;
-    if (!one_batch(k, v, a) || !fast_shape(d, a, &fast) || fast.prefill || !fast.one.whole ||
-        (ahead && !decode_whole_ahead(fast.one, *ahead)))
+    if (!stores_rows(a->k, a->tail_pages) || !stores_rows(a->v, a->tail_pages) || !fast_shape(d, a, fast) ||
+        fast->prefill || !fast->one.whole || (ahead && !decode_whole_ahead(fast->one, *ahead)))
         return false;
     if (ahead)
-        fast.one.ahead = *ahead;
-    fast.one.in_place = !a->k.tail && !a->v.tail;
-    fast.one.k_rows = k->x;
-    fast.one.v_rows = v->x;
-    fast.one.ld_rows = k->ldx;
-    fast_run(d, fast, false);
+        fast->one.ahead = *ahead;
+    fast->one.in_place = !a->k.tail && !a->v.tail;
+    fast->one.k_rows = k->x;
+    fast->one.v_rows = v->x;
+    fast->one.ld_rows = k->ldx;
     return true;
 }
 
-bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a, const head_ahead &ahead)
+bool cuda_attn_write_takes(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                           const kvant_attn_args *a, const head_ahead *ahead)
 {
     fast_job fast;
-    front_job p = {};
-    if (!one_batch(k, v, a) || a->d_k != a->d_v || !fast_shape(d, a, &fast))
+    return write_shape(d, k, v, a, ahead, &fast);
+}
+
+static int other_shape(kvant_diag *diag)
+{
+    return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: attn: another shape than before");
+}
+
+int cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                    const kvant_attn_args *a, const head_ahead *ahead, kvant_diag *diag)
+{
+    fast_job fast;
+    if (!write_shape(d, k, v, a, ahead, &fast))
+        return other_shape(diag);
+    fast_run(d, fast, false);
+    return KVANT_OK;
+}
+
+static bool front_shape(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                        const kvant_attn_args *a, const head_ahead &ahead, front_job *p)
+{
+    fast_job fast;
+    if (!stores_rows(a->k, a->tail_pages) || !stores_rows(a->v, a->tail_pages) || a->d_k != a->d_v ||
+        !fast_shape(d, a, &fast))
         return false;
-    p.k_bf16 = row_class(a->k) == PACK_BF16;
-    p.v_bf16 = row_class(a->v) == PACK_BF16;
-    if (p.k_bf16 && fast.prefill)
+    p->k_bf16 = row_class(a->k) == PACK_BF16;
+    p->v_bf16 = row_class(a->v) == PACK_BF16;
+    if (p->k_bf16 && fast.prefill)
         return false; /* beside bf16 keys a prompt's queries are halves, a decode row's two parts */
     const query_operands at = operands_of(d, fast);
-    static_cast<attn_call &>(p) = cuda_attn_call(a);
-    p.k = fast.prefill ? fast.many.k.s : fast.one.k.s;
-    p.v = fast.prefill ? fast.many.v.s : fast.one.v.s;
-    p.k_rows = k->x;
-    p.v_rows = v->x;
-    p.ld_rows = k->ldx;
-    p.ahead = ahead;
-    p.raw = at.raw;
-    p.turned = at.turned;
-    p.d = a->d_k;
-    if (!front_fits(p))
-        return false;
+    static_cast<attn_call &>(*p) = cuda_attn_call(a);
+    p->k = fast.prefill ? fast.many.k.s : fast.one.k.s;
+    p->v = fast.prefill ? fast.many.v.s : fast.one.v.s;
+    p->k_rows = k->x;
+    p->v_rows = v->x;
+    p->ld_rows = k->ldx;
+    p->ahead = ahead;
+    p->raw = at.raw;
+    p->turned = at.turned;
+    p->d = a->d_k;
+    return front_fits(*p);
+}
+
+bool cuda_attn_front_takes(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                           const kvant_attn_args *a, const head_ahead &ahead)
+{
+    front_job p = {};
+    return front_shape(d, k, v, a, ahead, &p);
+}
+
+int cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                    const kvant_attn_args *a, const head_ahead &ahead, kvant_diag *diag)
+{
+    front_job p = {};
+    if (!front_shape(d, k, v, a, ahead, &p))
+        return other_shape(diag);
     front_run(d, p);
-    return true;
+    return KVANT_OK;
 }
 
-/* attn and, where its rows may be bf16, what takes them; returns the ops taken. */
-static int run_before(cuda_device *d, fast_job fast, const kvant_op *ops, int n, bool made, kvant_diag *diag)
+static void run_to(cuda_device *d, fast_job fast, const kvant_attn_args *a, bool made, bool halves)
 {
-    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
-    uint16_t *rows = cuda_blas_takes_halves(d, ops + 1, n - 1, a->out, a->ldo, a->seqs.n_tokens) ? (uint16_t *)a->out
-                                                                                                  : NULL;
-    fast.one.halves = fast.many.halves = rows;
+    fast.one.halves = fast.many.halves = halves ? (uint16_t *)a->out : NULL;
     fast_run(d, fast, made);
-    const int took = rows ? cuda_blas_of_halves(d, ops + 1, n - 1, rows, diag) : 0;
-    return took < 0 ? took : 1 + took;
 }
 
-int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag)
+int cuda_attn_behind(cuda_device *d, const kvant_attn_args *a, bool sealed, bool halves, kvant_diag *diag)
 {
-    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
     fast_job fast;
     if (!fast_shape(d, a, &fast))
-        return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: attn: another shape than before");
+        return other_shape(diag);
     fast.one.sealing = sealed || !a->k.tail || !a->v.tail;
-    return run_before(d, fast, ops, n, true, diag);
+    run_to(d, fast, a, true, halves);
+    return KVANT_OK;
 }
 
 /* Rows of a launch that takes whole units stay f32: few rows have products that want them so. */
-static int attn_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+static bool halves_shape(cuda_device *d, const kvant_attn_args *a, fast_job *fast)
 {
-    const kvant_attn_args *a = (const kvant_attn_args *)ops[0].args;
-    fast_job fast;
-    if (a->seqs.n_tokens <= 0 || n < 2 || ops[1].id != KVANT_OP_MATMUL || !fast_shape(d, a, &fast) ||
-        (fast.decode && fast.one.whole))
-        return 0;
-    return run_before(d, fast, ops, n, false, diag);
+    return fast_shape(d, a, fast) && !(fast->decode && fast->one.whole);
 }
 
-const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run, attn_fuse };
+static bool halves_takes(cuda_device *d, const kvant_op *ops)
+{
+    fast_job fast;
+    return halves_shape(d, OP_ARGS(attn, 0), &fast);
+}
+
+static int halves_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    fast_job fast;
+    if (!halves_shape(d, OP_ARGS(attn, 0), &fast))
+        return other_shape(diag);
+    run_to(d, fast, OP_ARGS(attn, 0), false, true);
+    return KVANT_OK;
+}
+
+const cuda_form cuda_fused_attn_halves = { halves_takes, halves_run };
+const cuda_op cuda_op_attn = { attn_supports, attn_scratch, attn_run };
 

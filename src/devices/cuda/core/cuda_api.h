@@ -4,6 +4,7 @@
 #define KVANT_DEVICES_CUDA_API_H
 
 #include "devices/device.h"
+#include "ops/fuse/fuse.h"
 
 enum { KVANT_CUDA_VERSION = 5 };
 
@@ -11,7 +12,8 @@ enum { KVANT_CUDA_VERSION = 5 };
 typedef struct kvant_cuda_host {
     int version;
     int op_count;
-    size_t args_bytes;             /* sum of the argument structs of ops.def */
+    size_t form_count; /* of fused.def; no int: both sides compare bytes, of which none may be padding */
+    size_t args_bytes; /* sum of the argument structs of ops.def */
     size_t format_bytes, weight_bytes, vt_bytes;
 } kvant_cuda_host;
 
@@ -23,6 +25,7 @@ static inline kvant_cuda_host kvant_cuda_self(void)
     kvant_cuda_host h;
     h.version = KVANT_CUDA_VERSION;
     h.op_count = KVANT_OP_COUNT;
+    h.form_count = (size_t)FUSED_COUNT;
 #define KVANT_OP(ID, name, args, tol, fused, text) +sizeof(args)
     h.args_bytes = 0
 #include "kvant/ops.def"

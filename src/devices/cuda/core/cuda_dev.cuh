@@ -90,15 +90,11 @@ typedef struct cuda_weight {
     size_t row_bytes, bytes;
 } cuda_weight;
 
-/* One op.  supports, scratch and fuse may be NULL: always, none, never.  fuse looks at the list from its op on: where
- * fewer launches do the first few of these ops, it launches them and returns how many ops they are, else 0, or an
- * error.  Results of the last of them have the same bits (but for a norm in int8_one.cu's products, and what
- * blas_chain.cu leaves as bf16); what only other ops of these read may be missing. */
+/* One op.  supports and scratch may be NULL: always, none. */
 typedef struct cuda_op {
     int (*supports)(cuda_device *d, const void *args, kvant_diag *diag);
     size_t (*scratch)(const cuda_device *d, const void *args);
     int (*run)(cuda_device *d, const void *args, kvant_diag *diag);
-    int (*fuse)(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
     bool behind; /* its scratch is the end of the block, behind the other ops': it runs while theirs is in use */
 } cuda_op;
 
@@ -106,10 +102,27 @@ typedef struct cuda_op {
 #include "kvant/ops.def"
 #undef KVANT_OP
 
-enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
+/* A fused form (ops/fuse/fused.def): whether the kernels take the shapes of its ops, and the run, which uses the
+ * scratch of these ops.  pass: how it leaves a value to the form behind it (enum fuse_pass), which begins right behind
+ * its ops.  Results have the bits of the ops one by one, but for a norm in int8_one.cu's products and what
+ * blas_chain.cu leaves as bf16. */
+typedef struct cuda_form {
+    bool (*takes)(cuda_device *d, const kvant_op *ops);
+    int (*run)(cuda_device *d, const kvant_op *ops, enum fuse_pass pass, kvant_diag *diag);
+} cuda_form;
 
-/* Returns true if at[floats] is lost: one of these ops writes all of it anew before any reads it (lists.cu). */
-bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats);
+#define CUDA_HAS_cuda(...) __VA_ARGS__
+#define CUDA_HAS_vulkan_cuda(...) __VA_ARGS__
+#define CUDA_HAS_vulkan(...)
+#define CUDA_HAS_portable(...)
+#define CUDA_HAS_gpus(...)
+#define FUSED(ID, name, on, ins, links, where) CUDA_HAS_##on(extern const cuda_form cuda_fused_##name;)
+#include "ops/fuse/fused.def"
+
+/* The arguments of op i of a form. */
+#define OP_ARGS(name, i) ((const kvant_##name##_args *)ops[i].args)
+
+enum cuda_space { SPACE_REAL, SPACE_P32, SPACE_R128, SPACE_H128, SPACE_SKETCH };
 
 /* Errors: the code, with a text in diag. */
 int cuda_fail(kvant_diag *diag, int code, const char *text, ...);

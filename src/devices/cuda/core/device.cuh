@@ -48,8 +48,9 @@ uint64_t cuda_replayed(const kvant_device *base);
 int cuda_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kvant_diag *diag);
 /* Scratch for the hungriest op of a list; a larger block drops the graphs, which hold the old one's address. */
 int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
-/* Launches what the list (n >= 1) begins with; returns how many of its ops that did, or an error. */
-int cuda_launch_next(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
+/* Launches what the list (n >= 1) begins with; returns how many of its ops that did, or an error.  *id: of what ran
+ * before it (0: nothing did), then of this. */
+int cuda_launch_next(cuda_device *d, const kvant_op *ops, int n, int *id, kvant_diag *diag);
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
 int cuda_record(cuda_device *d, cuda_graph *g, const kvant_op *ops, int n, kvant_diag *diag);
 void cuda_drop_graphs(cuda_device *d);

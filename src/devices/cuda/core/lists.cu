@@ -1,7 +1,6 @@
-/* lists.cu: lists of ops: what is supported, the scratch block they need, running them one by one or as a recorded
- * graph.  A list that comes back under its key is one launch. */
+/* lists.cu: lists of ops: what is supported, the scratch block they need, running them, fused where the table of fused
+ * forms says so, or as a recorded graph.  A list that comes back under its key is one launch. */
 #include "devices/cuda/core/device.cuh"
-#include "ops/operands.h"
 
 struct op_line {
     int id;
@@ -22,9 +21,37 @@ static const op_line *find_op(int id)
     return NULL;
 }
 
+struct form_line {
+    int id;
+    const cuda_form *form;
+};
+#define FUSED(ID, name, on, ins, links, where) CUDA_HAS_##on({ FUSED_##ID, &cuda_fused_##name },)
+static const form_line form_lines[] = {
+#include "ops/fuse/fused.def"
+};
+
+/* The form of a fused op; NULL: it is none, or another device's. */
+static const cuda_form *find_form(int id)
+{
+    for (size_t i = 0; i < sizeof form_lines / sizeof form_lines[0]; i++)
+        if (form_lines[i].id == fuse_id(id))
+            return form_lines[i].form;
+    return NULL;
+}
+
+static int takes_form(void *device, const kvant_op *op)
+{
+    const cuda_form *form = find_form(op->id);
+    return form && form->takes((cuda_device *)device, (const kvant_op *)op->args);
+}
+
 int cuda_supports(kvant_device *base, const kvant_op *op, kvant_diag *diag)
 {
     const op_line *line = find_op(op->id);
+    if (find_form(op->id))
+        return takes_form(base, op) ? KVANT_OK
+                                    : cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %s: not these shapes",
+                                                fuse_get(op->id)->name);
     if (!line)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: op %d has no kernel", op->id);
     return line->op->supports ? line->op->supports((cuda_device *)base, op->args, diag) : KVANT_OK;
@@ -83,31 +110,28 @@ int cuda_reserve_scratch(cuda_device *d, const kvant_op *ops, int n, kvant_diag 
     return scratch_grow(d, scratch_wanted(d, ops, n), diag);
 }
 
-bool cuda_unread(const kvant_op *ops, int n, const float *at, int64_t floats)
+int cuda_launch_next(cuda_device *d, const kvant_op *ops, int n, int *id, kvant_diag *diag)
 {
-    return operands_unread(ops, n, at, (size_t)floats * sizeof *at);
-}
-
-int cuda_launch_next(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
-{
-    const op_line *line = find_op(ops[0].id);
-    int took = line->op->fuse ? line->op->fuse(d, ops, n, diag) : 0;
-    if (took < 0)
-        return took;
-    if (took == 0) {
-        CUDA_TRY(line->op->run(d, ops[0].args, diag));
-        took = 1;
-    }
-    cudaError_t e = cudaGetLastError();
+    kvant_op op;
+    const int took = fuse_next(ops, n, fuse_passes(*id), takes_form, d, &op);
+    if (took == 0)
+        return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: op %s does not take what the form before it left",
+                         find_op(ops[0].id)->name);
+    const cuda_form *form = find_form(op.id);
+    const char *name = form ? fuse_get(op.id)->name : find_op(op.id)->name;
+    CUDA_TRY(form ? form->run(d, (const kvant_op *)op.args, fuse_passes(op.id), diag)
+                  : find_op(op.id)->op->run(d, op.args, diag));
+    const cudaError_t e = cudaGetLastError();
     if (e != cudaSuccess)
-        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", line->name, cudaGetErrorString(e));
+        return cuda_fail(diag, KVANT_EDEVICE, "device cuda: op %s: %s", name, cudaGetErrorString(e));
+    *id = op.id;
     return took;
 }
 
 int cuda_launch_list(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
 {
-    for (int i = 0; i < n;) {
-        const int took = cuda_launch_next(d, ops + i, n - i, diag);
+    for (int i = 0, id = 0; i < n;) {
+        const int took = cuda_launch_next(d, ops + i, n - i, &id, diag);
         if (took < 0)
             return took;
         i += took;

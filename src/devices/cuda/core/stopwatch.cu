@@ -115,10 +115,10 @@ static int mark(cuda_device *d, cudaEvent_t event, kvant_diag *diag)
 /* us: 0 where a launch begins, -1 for the other ops that it does. */
 static int launch_marked(cuda_device *d, const kvant_op *ops, int n, const marks *m, double *us, kvant_diag *diag)
 {
-    int done = 0;
+    int done = 0, id = 0;
     CUDA_TRY(mark(d, m->at[done++], diag));
     for (int i = 0; i < n;) {
-        const int took = cuda_launch_next(d, ops + i, n - i, diag);
+        const int took = cuda_launch_next(d, ops + i, n - i, &id, diag);
         if (took < 0)
             return took;
         for (int j = 0; j < took; j++)

@@ -68,23 +68,39 @@ static int write_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* K and V of one layer: the same tokens, one format or only the exact tail; or with the attention behind them. */
-static int write_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+/* ---- forms: K and V of one layer ---- */
+
+static int write_jobs(cuda_device *d, const kvant_op *ops, jobs *p, kvant_diag *diag)
+{
+    CUDA_TRY(write_job(d, OP_ARGS(cache_write, 0), &p->j[0], diag));
+    return write_job(d, OP_ARGS(cache_write, 1), &p->j[1], diag);
+}
+
+/* One format, or only the exact tail. */
+static bool writes_takes(cuda_device *d, const kvant_op *ops)
+{
+    const kvant_kv_side &k = OP_ARGS(cache_write, 0)->side, &v = OP_ARGS(cache_write, 1)->side;
+    jobs p;
+    return !k.layout == !v.layout && (k.layout || (k.fmt == v.fmt && k.encoder == v.encoder)) &&
+           write_jobs(d, ops, &p, NULL) == KVANT_OK;
+}
+
+static int writes_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
 {
     jobs p;
-    if (n < 2 || ops[1].id != KVANT_OP_CACHE_WRITE)
-        return 0;
-    const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args, *v = k;
-    v = (const kvant_cache_write_args *)ops[1].args;
-    if (n > 2 && ops[2].id == KVANT_OP_ATTN && cuda_attn_write(d, k, v, (const kvant_attn_args *)ops[2].args, NULL))
-        return 3;
-    const bool one = k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder;
-    if (k->seqs.n_tokens < 1 || k->seqs.n_tokens != v->seqs.n_tokens || k->h != v->h || k->d != v->d ||
-        !k->side.layout != !v->side.layout || (!one && !k->side.layout) ||
-        write_job(d, k, &p.j[0], NULL) < 0 || write_job(d, v, &p.j[1], NULL) < 0)
-        return 0;
+    CUDA_TRY(write_jobs(d, ops, &p, diag));
     cuda_encode(d, p, 2);
-    return 2;
+    return KVANT_OK;
+}
+
+static bool whole_takes(cuda_device *d, const kvant_op *ops)
+{
+    return cuda_attn_write_takes(d, OP_ARGS(cache_write, 0), OP_ARGS(cache_write, 1), OP_ARGS(attn, 2), NULL);
+}
+
+static int whole_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    return cuda_attn_write(d, OP_ARGS(cache_write, 0), OP_ARGS(cache_write, 1), OP_ARGS(attn, 2), NULL, diag);
 }
 
 /* The private layout of a side that asks for one. */
@@ -141,6 +157,11 @@ static size_t seal_scratch(const cuda_device *d, const void *args)
     return cuda_pages_scratch(p);
 }
 
+static int no_book(kvant_diag *diag)
+{
+    return cuda_fail(diag, KVANT_EDEVICE, "device cuda: page_seal: no book");
+}
+
 static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
@@ -149,8 +170,7 @@ static int seal_run(cuda_device *d, const void *args, kvant_diag *diag)
     memset(&p, 0, sizeof p);
     CUDA_TRY(seal_job(d, a, &p.j[0], &to, diag));
     if (a->n > 0 && p.j[0].side.fmt >= FMT_COUNT)
-        return cuda_pages_seal(d, p, 1) ? KVANT_OK
-                                        : cuda_fail(diag, KVANT_EDEVICE, "device cuda: page_seal: no book");
+        return cuda_pages_seal(d, p, 1) ? KVANT_OK : no_book(diag);
     if (a->n > 0)
         seal_pages(d, p, &to, 1);
     return KVANT_OK;
@@ -172,29 +192,34 @@ static void seal_beside(cuda_device *d, const jobs &p, const pack_side *to)
     seal_pages(d, second, to + 1, 1);
 }
 
-/* K and V of one layer: the same pages. */
-static int seal_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+static int seal_jobs(cuda_device *d, const kvant_op *ops, jobs *p, pack_side *to, kvant_diag *diag)
 {
-    jobs p;
+    CUDA_TRY(seal_job(d, OP_ARGS(page_seal, 0), &p->j[0], &to[0], diag));
+    return seal_job(d, OP_ARGS(page_seal, 1), &p->j[1], &to[1], diag);
+}
+
+static bool seals_takes(cuda_device *d, const kvant_op *ops)
+{
+    const kvant_kv_side &k = OP_ARGS(page_seal, 0)->side, &v = OP_ARGS(page_seal, 1)->side;
     pack_side to[2];
-    if (n < 2 || ops[1].id != KVANT_OP_PAGE_SEAL)
-        return 0;
-    const kvant_page_seal_args *k = (const kvant_page_seal_args *)ops[0].args;
-    const kvant_page_seal_args *v = (const kvant_page_seal_args *)ops[1].args;
-    const bool paged = (k->side.fmt->flags | v->side.fmt->flags) & KVANT_FORMAT_PAGE;
-    if (paged && k->side.fmt != v->side.fmt)
-        return 0;
-    if (!k->side.layout != !v->side.layout || k->src != v->src || k->dst != v->dst || k->n < 1 || k->n != v->n ||
-        k->h != v->h || k->d != v->d || seal_job(d, k, &p.j[0], &to[0], NULL) < 0 ||
-        seal_job(d, v, &p.j[1], &to[1], NULL) < 0)
-        return 0;
-    if (paged)
-        return cuda_pages_seal(d, p, 2) ? 2 : 0;
-    if (k->side.fmt == v->side.fmt && k->side.encoder == v->side.encoder)
+    jobs p;
+    return (k.fmt == v.fmt || !((k.fmt->flags | v.fmt->flags) & KVANT_FORMAT_PAGE)) &&
+           seal_jobs(d, ops, &p, to, NULL) == KVANT_OK;
+}
+
+static int seals_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    const kvant_kv_side &k = OP_ARGS(page_seal, 0)->side, &v = OP_ARGS(page_seal, 1)->side;
+    pack_side to[2];
+    jobs p;
+    CUDA_TRY(seal_jobs(d, ops, &p, to, diag));
+    if (k.fmt->flags & KVANT_FORMAT_PAGE)
+        return cuda_pages_seal(d, p, 2) ? KVANT_OK : no_book(diag);
+    if (k.fmt == v.fmt && k.encoder == v.encoder)
         seal_pages(d, p, to, 2);
     else
         seal_beside(d, p, to);
-    return 2;
+    return KVANT_OK;
 }
 
 /* Row r of a packed head, as rows have it. */
@@ -252,6 +277,9 @@ static int read_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run, write_fuse };
-const cuda_op cuda_op_page_seal = { seal_supports, seal_scratch, seal_run, seal_fuse, true };
+const cuda_op cuda_op_cache_write = { write_supports, NULL, write_run };
+const cuda_op cuda_op_page_seal = { seal_supports, seal_scratch, seal_run, true };
 const cuda_op cuda_op_cache_read = { read_supports, NULL, read_run };
+const cuda_form cuda_fused_writes = { writes_takes, writes_run };
+const cuda_form cuda_fused_writes_attn = { whole_takes, whole_run };
+const cuda_form cuda_fused_seals = { seals_takes, seals_run };

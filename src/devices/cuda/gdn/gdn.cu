@@ -266,91 +266,76 @@ static int gdn_step_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* gdn_step, norm_gated. */
-static int step_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+/* ---- forms ---- */
+
+static bool out_takes(cuda_device *, const kvant_op *ops)
 {
-    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[0].args;
-    if (n < 2 || ops[1].id != KVANT_OP_NORM_GATED || !gdn_out_fits(g, (const kvant_norm_gated_args *)ops[1].args))
-        return 0;
-    const gdn_job p = job_of(d, g, DECODE);
-    if (g->state_type == KVANT_STATE_BF16)
+    return gdn_out_fits(OP_ARGS(gdn, 0), OP_ARGS(norm_gated, 1));
+}
+
+static int out_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const gdn_job p = job_of(d, OP_ARGS(gdn, 0), DECODE);
+    if (p.a.state_type == KVANT_STATE_BF16)
         gather_states<__nv_bfloat16>(d, p);
     else
         gather_states<float>(d, p);
-    gdn_out_run(d, p, (const kvant_norm_gated_args *)ops[1].args);
-    return 2;
+    gdn_out_run(d, p, OP_ARGS(norm_gated, 1));
+    return KVANT_OK;
 }
 
-/* A list of n ops begins with those `ids`. */
-template <int N> static bool begins_with(const kvant_op *ops, int n, const int (&ids)[N])
+/* conv_step, norm_l2, gdn_gates, gdn_step, norm_gated. */
+static bool delta_takes(cuda_device *, const kvant_op *ops)
 {
-    bool same = n >= N;
-    for (int i = 0; same && i < N; i++)
-        same = ops[i].id == ids[i];
-    return same;
+    return gdn_front_fits(OP_ARGS(conv, 0), OP_ARGS(norm_l2, 1)) &&
+           gdn_out_fits(OP_ARGS(gdn, 3), OP_ARGS(norm_gated, 4));
 }
 
-/* conv_step, norm_l2, gdn_gates, gdn_step, norm_gated; products: those of the gates, if they are this launch's. */
-static int conv_fuse_with(cuda_device *d, const kvant_op *ops, int n, const front_gates &products)
+/* products: those of the gates, if they are this launch's. */
+static void delta_run_with(cuda_device *d, const kvant_op *ops, const front_gates &products)
 {
-    static const int ids[] = { KVANT_OP_CONV_STEP, KVANT_OP_NORM_L2, KVANT_OP_GDN_GATES, KVANT_OP_GDN_STEP,
-                               KVANT_OP_NORM_GATED };
-    if (!begins_with(ops, n, ids))
-        return 0;
-    const kvant_conv_args *c = (const kvant_conv_args *)ops[0].args;
-    const kvant_norm_l2_args *l = (const kvant_norm_l2_args *)ops[1].args;
-    const kvant_gdn_gates_args *s = (const kvant_gdn_gates_args *)ops[2].args;
-    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[3].args;
-    const kvant_norm_gated_args *o = (const kvant_norm_gated_args *)ops[4].args;
-    if (!gdn_front_fits(c, l, s, g) || !gdn_out_fits(g, o))
-        return 0;
-    const gdn_job p = job_of(d, g, DECODE);
-    gdn_front_run(d, c, l, s, products, p);
-    gdn_out_run(d, p, o);
-    return 5;
+    const gdn_job p = job_of(d, OP_ARGS(gdn, 3), DECODE);
+    gdn_front_run(d, OP_ARGS(conv, 0), OP_ARGS(norm_l2, 1), OP_ARGS(gdn_gates, 2), products, p);
+    gdn_out_run(d, p, OP_ARGS(norm_gated, 4));
+}
+
+static int delta_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    delta_run_with(d, ops, front_gates());
+    return KVANT_OK;
 }
 
 /* conv_step, norm_l2, gdn_step, where gates are there: rows that go into the states. */
-static int conv_fuse_fold(cuda_device *d, const kvant_op *ops, int n)
+static bool fold_takes(cuda_device *, const kvant_op *ops)
 {
-    static const int ids[] = { KVANT_OP_CONV_STEP, KVANT_OP_NORM_L2, KVANT_OP_GDN_STEP };
-    if (!begins_with(ops, n, ids))
-        return 0;
-    const kvant_conv_args *c = (const kvant_conv_args *)ops[0].args;
-    const kvant_norm_l2_args *l = (const kvant_norm_l2_args *)ops[1].args;
-    const kvant_gdn_args *g = (const kvant_gdn_args *)ops[2].args;
-    if (!gdn_front_fits(c, l, NULL, g) || !gdn_step_fits(g))
-        return 0;
-    gdn_front_run(d, c, l, NULL, front_gates(), job_of(d, g, DECODE));
+    return gdn_front_fits(OP_ARGS(conv, 0), OP_ARGS(norm_l2, 1)) && gdn_step_fits(OP_ARGS(gdn, 2));
+}
+
+static int fold_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const kvant_gdn_args *g = OP_ARGS(gdn, 2);
+    gdn_front_run(d, OP_ARGS(conv, 0), OP_ARGS(norm_l2, 1), NULL, front_gates(), job_of(d, g, DECODE));
     gdn_run(d, g, DECODE, true);
-    return 3;
+    return KVANT_OK;
 }
 
-static int conv_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+/* The rows of a product in f32 that gives every token's gates; NULL: it is another. */
+static const float *gate_rows(const kvant_matmul_args *a)
 {
-    const int took = conv_fuse_with(d, ops, n, front_gates());
-    return took ? took : conv_fuse_fold(d, ops, n);
-}
-
-/* The rows of a product in f32 that gives every token's gates to y; NULL: not one. */
-static const float *gate_rows(const kvant_matmul_args *a, const float *y, const kvant_gdn_gates_args *s)
-{
-    const bool fits = a->y == y && a->m == s->n && a->ldy == s->h && a->w->n_out == s->h && a->w->n_in % 8 == 0 &&
-                      (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
+    const bool fits = a->w->n_in % 8 == 0 && (((uintptr_t)a->x | (uintptr_t)(4 * a->ldx)) & 15) == 0;
     return fits ? cuda_f32_rows(a->w) : NULL;
 }
 
-int cuda_gdn_fuse(cuda_device *d, const kvant_op *ops, int n)
+static bool gates_takes(cuda_device *d, const kvant_op *ops)
 {
-    if (n < 7 || ops[0].id != KVANT_OP_MATMUL || ops[1].id != KVANT_OP_MATMUL || ops[4].id != KVANT_OP_GDN_GATES)
-        return 0;
-    const kvant_gdn_gates_args *s = (const kvant_gdn_gates_args *)ops[4].args;
-    const kvant_matmul_args *b = (const kvant_matmul_args *)ops[0].args, *a = (const kvant_matmul_args *)ops[1].args;
-    const front_gates m = { gate_rows(a, s->alpha, s), gate_rows(b, s->beta, s), a->x, a->ldx, (int)a->w->n_in };
-    if (!m.alpha || !m.beta || b->x != a->x || b->ldx != a->ldx || b->w->n_in != a->w->n_in)
-        return 0;
-    const int took = conv_fuse_with(d, ops + 2, n - 2, m);
-    return took ? took + 2 : 0;
+    return gate_rows(OP_ARGS(matmul, 0)) && gate_rows(OP_ARGS(matmul, 1)) && delta_takes(d, ops + 2);
+}
+
+static int gates_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const kvant_matmul_args *b = OP_ARGS(matmul, 0), *a = OP_ARGS(matmul, 1);
+    delta_run_with(d, ops + 2, { gate_rows(a), gate_rows(b), a->x, a->ldx, (int)a->w->n_in });
+    return KVANT_OK;
 }
 
 static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
@@ -360,7 +345,11 @@ static int chunk_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run, step_fuse };
+const cuda_op cuda_op_gdn_step = { gdn_supports, gdn_scratch, gdn_step_run };
 const cuda_op cuda_op_gdn_chunk = { gdn_supports, chunk_scratch, chunk_run };
-const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run, conv_fuse };
+const cuda_op cuda_op_conv_step = { conv_supports, conv_scratch, conv_step_run };
 const cuda_op cuda_op_conv_chunk = { conv_supports, conv_scratch, conv_chunk_run };
+const cuda_form cuda_fused_gates_delta = { gates_takes, gates_run };
+const cuda_form cuda_fused_delta_step = { delta_takes, delta_run };
+const cuda_form cuda_fused_delta_fold = { fold_takes, fold_run };
+const cuda_form cuda_fused_delta_out = { out_takes, out_run };

@@ -209,18 +209,12 @@ template <typename T> static void front_run(cuda_device *d, const front_job &p)
 
 bool gdn_out_fits(const kvant_gdn_args *g, const kvant_norm_gated_args *a)
 {
-    return gdn_step_fits(g) && !g->per_channel && g->dv == HEAD && a->o == g->o && a->n == g->seqs.n_tokens &&
-           a->h == g->hv && a->dv == HEAD && g->seqs.n_tokens > 0;
+    return gdn_step_fits(g) && g->dv == HEAD && a->dv == HEAD;
 }
 
-bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n, const kvant_gdn_gates_args *s,
-                    const kvant_gdn_args *g)
+bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n)
 {
-    return c->k == TAPS && c->c % HEAD == 0 && !c->linear && c->seqs.n_seqs <= FRONT_MOST && c->seqs.n_tokens > 0 &&
-           c->seqs.n_tokens == g->seqs.n_tokens && n->x == c->y && n->n == c->seqs.n_tokens && n->d == HEAD &&
-           n->gx == HEAD && n->ldx == c->c && n->h * HEAD <= c->c && c->seqs.q0 == g->seqs.q0 &&
-           c->seqs.slot_in == g->seqs.slot_in && c->seqs.slot_out == g->seqs.slot_out &&
-           (!s || (s->n == c->seqs.n_tokens && s->channels == 0 && s->alpha == g->g && s->beta == g->beta));
+    return c->k == TAPS && c->c % HEAD == 0 && c->seqs.n_seqs <= FRONT_MOST && n->d == HEAD;
 }
 
 void gdn_front_run(cuda_device *d, const kvant_conv_args *c, const kvant_norm_l2_args *n,

@@ -16,13 +16,9 @@ typedef struct front_gates {
 
 /* conv_step, norm_l2 of the first heads of its result, gdn_gates (s NULL: the gates are there); and the states that are
  * read from other slots go to the job's scratch. */
-bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n, const kvant_gdn_gates_args *s,
-                    const kvant_gdn_args *g);
+bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n);
 void gdn_front_run(cuda_device *d, const kvant_conv_args *c, const kvant_norm_l2_args *n,
                    const kvant_gdn_gates_args *s, const front_gates &products, const gdn_job &g);
-
-/* The fuse of those ops, from conv_step or from the two products on; 0: not these. */
-int cuda_gdn_fuse(cuda_device *d, const kvant_op *ops, int n);
 
 /* gdn_step, after states were gathered, and norm_gated of its result. */
 bool gdn_out_fits(const kvant_gdn_args *g, const kvant_norm_gated_args *a);

@@ -3,10 +3,8 @@
  * Mode auto: few rows of 4- to 8-bit weights in integers (int8.cuh); more rows of weights with blocks, and experts', in
  * bf16 (coded.cuh); many of any by cuBLASLt (matmul_blas.cu).  Else few rows: gemv.cu, gemv_stream.cu; many:
  * matmul_tiles.cu.  Nothing is read back. */
-#include "devices/cuda/matmul/blas_chain.cuh"
 #include "devices/cuda/matmul/coded.cuh"
 #include "devices/cuda/matmul/few.cuh"
-#include "devices/cuda/gdn/gdn_front.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
 mm cuda_mm_of(const kvant_weight *w, const float *x, float *y, int64_t ldx, int64_t ldy, int rows, int x_div)
@@ -87,11 +85,9 @@ static size_t matmul_scratch(const cuda_device *d, const void *args)
                                 : cuda_blas_scratch(d, args);
 }
 
-bool cuda_by_blas(const cuda_device *d, const kvant_op *op)
+bool cuda_by_blas(const cuda_device *d, const kvant_matmul_args *a)
 {
-    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
-    return op->id == KVANT_OP_MATMUL && a->m > 0 && a->w->packed && !in_registers(d, a) && !in_integers(d, a) &&
-           cuda_blas_bf16(d, a);
+    return a->m > 0 && a->w->packed && !in_registers(d, a) && !in_integers(d, a) && cuda_blas_bf16(d, a);
 }
 
 /* Returns true if gemv.cu takes a product that is neither in_registers nor in_integers nor cuBLAS's. */
@@ -125,25 +121,12 @@ static int matmul_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-int64_t cuda_glu_of(const kvant_op *op, const float *y, int64_t ldy, int rows, int64_t n_out)
-{
-    const kvant_swiglu_args *s = (const kvant_swiglu_args *)op->args;
-    const bool fits = op->id == KVANT_OP_SWIGLU && s->gate == y && s->y == y && s->up == y + s->f && s->ldg == ldy &&
-                      s->ldu == ldy && s->ldy == ldy && s->n == rows && n_out == 2 * (int64_t)s->f;
-    return fits ? s->f : 0;
-}
-
-int64_t cuda_swiglu_after(const kvant_op *ops, int n)
-{
-    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
-    return n < 2 ? 0 : cuda_glu_of(&ops[1], a->y, a->ldy, a->m, a->w->n_out);
-}
+/* ---- forms: products of few rows ---- */
 
 /* As a product of few rows, if it is one; false else. */
-static bool few_rows(const cuda_device *d, const kvant_op *op, few *f)
+static bool few_rows(const cuda_device *d, const kvant_matmul_args *a, few *f)
 {
-    const kvant_matmul_args *a = (const kvant_matmul_args *)op->args;
-    if (op->id != KVANT_OP_MATMUL || a->m < 1 || !a->w->packed)
+    if (a->m < 1 || !a->w->packed)
         return false;
     f->int8 = in_integers(d, a);
     if (!f->int8 && (!by_gemv(a) || in_registers(d, a) || cuda_blas_takes(d, a)))
@@ -167,151 +150,146 @@ static void run_few(cuda_device *d, const few *f, int64_t pair)
         cuda_gemv(d, f->type, f->p, pair);
 }
 
-enum { BESIDE_MOST = 4 };
-
-/* The product at ops[1] of the row that the norm at ops[0] gives (and its swiglu). */
-static int product_next(const cuda_device *d, const kvant_op *ops, int n, norm_next *o)
+static int not_few(kvant_diag *diag)
 {
-    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[0].args;
-    few *b = &o->b;
-    if (!few_rows(d, &ops[1], b) || !one_row(b))
-        return 0;
-    mm *q = &b->p;
-    if (s->y != q->x || s->d != q->n_in || !apart(s->x, s->d, q->y, q->n_out) || !apart(s->y, s->d, q->y, q->n_out))
-        return 0;
-    q->x = s->x;
-    q->x_vec = 1;
-    q->norm = s->w;
-    q->normed = s->y;
-    q->eps = s->eps;
-    if (b->int8 && !cuda_int8_takes(d, b->type, *q))
-        return 0;
-    o->pair = cuda_swiglu_after(ops + 1, n - 1);
-    return o->pair ? 3 : 2;
+    return cuda_fail(diag, KVANT_EINTERNAL, "device cuda: matmul: another product than before");
 }
 
-bool cuda_norm_next(const cuda_device *d, const kvant_op *ops, int n, const float *add, norm_next *o)
+static bool glu_takes(cuda_device *d, const kvant_op *ops)
 {
-    memset(o, 0, sizeof *o);
-    if (n < 2 || ops[0].id != KVANT_OP_NORM_ADD_RMS)
+    few f;
+    return OP_ARGS(swiglu, 1)->f > 0 && few_rows(d, OP_ARGS(matmul, 0), &f);
+}
+
+static int glu_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    few f;
+    if (!few_rows(d, OP_ARGS(matmul, 0), &f))
+        return not_few(diag);
+    run_few(d, &f, OP_ARGS(swiglu, 1)->f);
+    return KVANT_OK;
+}
+
+/* It adds its row to the residual row of the norm behind it. */
+static bool add_takes(cuda_device *d, const kvant_op *ops)
+{
+    few f;
+    return few_rows(d, OP_ARGS(matmul, 0), &f) && one_row(&f);
+}
+
+static int add_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    few f;
+    if (!few_rows(d, OP_ARGS(matmul, 0), &f))
+        return not_few(diag);
+    f.p.add = OP_ARGS(norm_add_rms, 1)->x;
+    run_few(d, &f, 0);
+    return KVANT_OK;
+}
+
+/* The product of the row that a norm gives of its residual row: every block normalises it for itself. */
+static bool normed_row(const cuda_device *d, const kvant_op *ops, few *b)
+{
+    const kvant_norm_add_rms_args *s = OP_ARGS(norm_add_rms, 0);
+    if (!row_fits(s->x, s->y, s->w, 0, 0, s->d) || !few_rows(d, OP_ARGS(matmul, 1), b) || !one_row(b))
         return false;
-    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[0].args;
-    if (s->n != 1 || s->add != add || !row_fits(s->x, s->y, s->w, 0, 0, s->d) || !apart(s->x, s->d, add, s->d) ||
-        !apart(s->x, s->d, s->y, s->d))
-        return false;
-    o->x = s->x;
-    o->d = s->d;
-    o->ops = ops;
-    o->took = cuda_router_takes(d, ops, n);
-    o->route = o->took > 0;
-    if (!o->route)
-        o->took = product_next(d, ops, n, o);
-    return o->took > 0;
+    b->p.x = s->x;
+    b->p.x_vec = 1;
+    b->p.norm = s->w;
+    b->p.normed = s->y;
+    b->p.eps = s->eps;
+    return !b->int8 || cuda_int8_takes(d, b->type, b->p);
 }
 
-void cuda_norm_next_run(cuda_device *d, const norm_next *o)
+static bool added_takes(cuda_device *d, const kvant_op *ops)
 {
-    if (o->route)
-        cuda_router(d, o->ops, o->took);
-    else
-        run_few(d, &o->b, o->pair);
+    few b;
+    return normed_row(d, ops, &b);
 }
 
-/* matmul, norm_add_rms of its result, and what takes the norm's row: two launches.  The first adds to the residual row,
- * every block of the second normalises that row for itself. */
-static int fuse_norm(cuda_device *d, const kvant_op *ops, int n)
+static int added_run_pair(cuda_device *d, const kvant_op *ops, int64_t pair, kvant_diag *diag)
 {
-    const kvant_matmul_args *m = (const kvant_matmul_args *)ops[0].args;
-    few a;
-    norm_next next;
-    if (n < 3 || !few_rows(d, &ops[0], &a) || !one_row(&a) || !cuda_norm_next(d, ops + 1, n - 1, m->y, &next) ||
-        next.d != a.p.n_out || !apart(next.x, next.d, a.p.x, a.p.n_in))
-        return 0;
-    a.p.add = next.x;
-    run_few(d, &a, 0);
-    cuda_norm_next_run(d, &next);
-    return 1 + next.took;
+    few b;
+    if (!normed_row(d, ops, &b))
+        return not_few(diag);
+    run_few(d, &b, pair);
+    return KVANT_OK;
 }
 
-static bool outputs_apart(const kvant_matmul_args *a, const kvant_matmul_args *b)
+static int added_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
 {
-    return apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, b->y, (b->m - 1) * b->ldy + b->w->n_out);
+    return added_run_pair(d, ops, 0, diag);
 }
 
-/* Returns true if ops[k] is a product of the x of ops[0] that may run beside those before it: of equal kind and size,
- * written elsewhere. */
-static bool of_same_x(const cuda_device *d, const kvant_op *ops, int k)
+static int added_glu_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
 {
-    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args, *b = (const kvant_matmul_args *)ops[k].args;
-    if (ops[k].id != KVANT_OP_MATMUL || !same_rows(a, b) || b->compute != a->compute || !b->w->packed)
-        return false;
-    for (int i = 0; i < k; i++)
-        if (!outputs_apart((const kvant_matmul_args *)ops[i].args, b))
-            return false;
-    return in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
-           wshapes[cuda_wtype_of(b->w)].integers == wshapes[cuda_wtype_of(a->w)].integers && rows_stay(b);
+    return added_run_pair(d, ops, OP_ARGS(swiglu, 2)->f, diag);
 }
 
-/* Products of one x (query, key and value): their kernels side by side. */
-static int fuse_beside(cuda_device *d, const kvant_op *ops, int n)
+const cuda_form cuda_fused_matmul_swiglu = { glu_takes, glu_run };
+const cuda_form cuda_fused_matmul_add = { add_takes, add_run };
+const cuda_form cuda_fused_added_matmul = { added_takes, added_run };
+const cuda_form cuda_fused_added_matmul_swiglu = { added_takes, added_glu_run };
+
+/* ---- forms: products of one x (query, key and value) ---- */
+
+/* Kernels that can run side by side: of equal kind and size. */
+static bool alike(const cuda_device *d, const kvant_matmul_args *a, const kvant_matmul_args *b)
 {
-    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
-    int k = 0;
+    return b->w->packed && in_registers(d, b) == in_registers(d, a) && in_integers(d, b) == in_integers(d, a) &&
+           wshapes[cuda_wtype_of(b->w)].integers == wshapes[cuda_wtype_of(a->w)].integers;
+}
+
+template <int N> static bool beside_takes(cuda_device *d, const kvant_op *ops)
+{
+    const kvant_matmul_args *a = OP_ARGS(matmul, 0);
     if (a->m < 1 || !a->w->packed || (!in_registers(d, a) && !in_integers(d, a)))
-        return 0;
-    while (k < n && k < BESIDE_MOST && of_same_x(d, ops, k))
-        k++;
-    for (int i = 0; k > 1 && i < k; i++) {
-        const kvant_matmul_args *b = (const kvant_matmul_args *)ops[i].args;
+        return false;
+    for (int i = 1; i < N; i++)
+        if (!alike(d, a, OP_ARGS(matmul, i)))
+            return false;
+    return true;
+}
+
+template <int N> static int beside_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    for (int i = 0; i < N; i++) {
+        const kvant_matmul_args *b = OP_ARGS(matmul, i);
         mm p = mm_of_args(b);
-        p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < k - 1 ? BESIDE_NEXT : 0);
+        p.beside = (i > 0 ? BESIDE_LAST : 0) | (i < N - 1 ? BESIDE_NEXT : 0);
         if (in_registers(d, b))
             cuda_coded(d, cuda_wtype_of(b->w), p);
         else
             cuda_int8(d, cuda_wtype_of(b->w), p, 0);
     }
-    return k > 1 ? k : 0;
+    return KVANT_OK;
 }
 
-/* Two products of one x, of one type and shape, by gemv.cu: one launch. */
-static int fuse_twins(cuda_device *d, const kvant_op *ops, int n)
+/* Two of one type and shape, by gemv.cu: one launch. */
+static bool twins_takes(cuda_device *d, const kvant_op *ops)
 {
-    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[0].args;
     few f, g;
-    if (n < 2 || !few_rows(d, &ops[0], &f) || !few_rows(d, &ops[1], &g) || f.int8 || g.int8 || f.type != g.type ||
-        cuda_gemv_streams(f.type, f.p) || f.p.scale || g.p.scale)
-        return 0;
-    const kvant_matmul_args *b = (const kvant_matmul_args *)ops[1].args;
-    if (!same_rows(a, b) || b->w->n_out != a->w->n_out || f.p.w_vec != g.p.w_vec || !outputs_apart(a, b))
-        return 0;
+    return few_rows(d, OP_ARGS(matmul, 0), &f) && few_rows(d, OP_ARGS(matmul, 1), &g) && !f.int8 && !g.int8 &&
+           f.type == g.type && !cuda_gemv_streams(f.type, f.p) && !f.p.scale && !g.p.scale && f.p.w_vec == g.p.w_vec;
+}
+
+static int twins_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    few f, g;
+    if (!few_rows(d, OP_ARGS(matmul, 0), &f) || !few_rows(d, OP_ARGS(matmul, 1), &g))
+        return not_few(diag);
     f.p.w2 = g.p.w;
     f.p.y2 = g.p.y;
     f.p.ldy2 = g.p.ldy;
     f.p.rows2 = g.p.rows;
     cuda_gemv(d, f.type, f.p, 0);
-    return 2;
+    return KVANT_OK;
 }
 
-static int matmul_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
-{
-    int took = fuse_norm(d, ops, n);
-    if (!took)
-        took = cuda_gdn_fuse(d, ops, n);
-    if (!took)
-        took = fuse_beside(d, ops, n);
-    if (!took)
-        took = fuse_twins(d, ops, n);
-    if (!took)
-        took = cuda_blas_side_by_side(d, ops, n, diag);
-    if (took)
-        return took;
-    const int64_t pair = cuda_swiglu_after(ops, n);
-    few f;
-    if (!pair || !few_rows(d, ops, &f))
-        return 0;
-    run_few(d, &f, pair);
-    return 2;
-}
+const cuda_form cuda_fused_matmuls_2 = { beside_takes<2>, beside_run<2> };
+const cuda_form cuda_fused_matmuls_3 = { beside_takes<3>, beside_run<3> };
+const cuda_form cuda_fused_matmuls_4 = { beside_takes<4>, beside_run<4> };
+const cuda_form cuda_fused_matmul_twins = { twins_takes, twins_run };
 
 /* ---- embed ---- */
 
@@ -363,4 +341,4 @@ static int embed_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_embed = { embed_supports, NULL, embed_run };
-const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run, matmul_fuse };
+const cuda_op cuda_op_matmul = { matmul_supports, matmul_scratch, matmul_run };

@@ -51,23 +51,34 @@ static void run_unsorted(cuda_device *d, const kvant_matmul_id_args *a, int64_t 
         cuda_gemv(d, type, p, pair);
 }
 
-/* Returns true if the op behind a product of experts is the swiglu of their gate and up, in place. */
-static bool glu_after(const kvant_matmul_id_args *a, const kvant_op *op)
-{
-    return cuda_glu_of(op, a->y, a->w->n_out, a->n * a->k, a->w->n_out) > 0;
-}
+/* ---- forms: a token's experts in two launches: gate and up with swiglu, down with the sum ---- */
 
-/* ---- a token's experts in two launches: gate and up with swiglu, down with the sum ---- */
-
-/* The ops of one token's (of more, the launches one by one are faster), and where the list goes on.  shared, down2
- * NULL: no shared expert; gate NULL: it has none. */
+/* The ops of one token's (of more, the launches one by one are faster).  shared, down2 NULL: no shared expert; gate
+ * NULL: it has none. */
 typedef struct expert_ops {
     const kvant_matmul_id_args *gate_up, *down;
     const kvant_matmul_args *shared, *down2;
     const kvant_moe_combine_args *sum;
     const float *gate;
-    const kvant_op *end;
 } expert_ops;
+
+static expert_ops plain_ops(const kvant_op *ops)
+{
+    return { OP_ARGS(matmul_id, 0), OP_ARGS(matmul_id, 2), NULL, NULL, OP_ARGS(moe_combine, 3), NULL };
+}
+
+static expert_ops shared_ops(const kvant_op *ops)
+{
+    return { OP_ARGS(matmul_id, 0), OP_ARGS(matmul_id, 2), OP_ARGS(matmul, 3), OP_ARGS(matmul, 5),
+             OP_ARGS(moe_combine, 6), NULL };
+}
+
+static expert_ops gated_ops(const kvant_op *ops)
+{
+    expert_ops o = shared_ops(ops);
+    o.gate = OP_ARGS(gate_add, 7)->gate;
+    return o;
+}
 
 static bool of_like(const kvant_weight *a, const kvant_weight *b)
 {
@@ -75,140 +86,98 @@ static bool of_like(const kvant_weight *a, const kvant_weight *b)
            a->n_out == b->n_out && !((const cuda_weight *)a->packed)->scale && !((const cuda_weight *)b->packed)->scale;
 }
 
-/* A shared expert at ops[0], of the shape and types of the others; returns its ops, 0: none. */
-static int shared_at(const kvant_op *ops, int n, expert_ops *o)
+static mm first_of(const expert_ops &o)
 {
-    const kvant_matmul_id_args *g = o->gate_up;
-    if (n < 3 || ops[0].id != KVANT_OP_MATMUL || ops[2].id != KVANT_OP_MATMUL)
-        return 0;
-    o->shared = (const kvant_matmul_args *)ops[0].args;
-    o->down2 = (const kvant_matmul_args *)ops[2].args;
-    const int64_t f = cuda_swiglu_after(ops, n), rows = (int64_t)g->n * g->k * g->w->n_out;
-    const kvant_matmul_args *a = o->shared, *b = o->down2;
-    if (!of_like(a->w, g->w) || !of_like(b->w, o->down->w) || a->x != g->x || a->ldx != g->ldx || a->m != g->n ||
-        f == 0 || b->x != a->y || b->ldx != a->ldy || b->m != g->n || a->compute != g->compute ||
-        b->compute != g->compute || !apart(a->y, (a->m - 1) * a->ldy + a->w->n_out, g->y, rows))
-        return 0;
-    return 3;
+    mm p = mm_of_id_args(o.gate_up);
+    if (o.shared) {
+        p.w2 = cuda_mm_of(o.shared->w, NULL, NULL, 0, 0, 1, 1).w;
+        p.y2 = o.shared->y;
+        p.ldy2 = o.shared->ldy;
+        p.rows2 = o.shared->m;
+    }
+    return p;
 }
 
-/* The sum at ops[0], with the shared expert's behind it; returns its ops, 0: none. */
-static int sum_at(const kvant_op *ops, int n, expert_ops *o)
-{
-    if (n < 1 || ops[0].id != KVANT_OP_MOE_COMBINE)
-        return 0;
-    const kvant_moe_combine_args *c = o->sum = (const kvant_moe_combine_args *)ops[0].args;
-    if (c->x != o->down->y || c->n != o->down->n || c->k != o->down->k || c->d != o->down->w->n_out)
-        return 0;
-    if (!o->shared)
-        return 1;
-    const bool gated = n > 1 && ops[1].id == KVANT_OP_GATE_ADD;
-    if (n < 2 || (!gated && ops[1].id != KVANT_OP_ADD))
-        return 0;
-    const kvant_gate_add_args *g = (const kvant_gate_add_args *)ops[1].args;
-    const kvant_add_args *a = (const kvant_add_args *)ops[1].args;
-    o->gate = gated ? g->gate : NULL;
-    return gated ? 2 * (g->y == c->y && g->x == o->down2->y && g->n == c->n && g->d == c->d)
-                 : 2 * (a->x == c->y && a->y == o->down2->y && a->n == c->n && a->d == c->d);
-}
-
-static bool experts_at(const kvant_op *ops, int n, expert_ops *o)
-{
-    memset(o, 0, sizeof *o);
-    if (n < 4 || ops[2].id != KVANT_OP_MATMUL_ID)
-        return false;
-    const kvant_matmul_id_args *g = o->gate_up = (const kvant_matmul_id_args *)ops[0].args;
-    const kvant_matmul_id_args *e = o->down = (const kvant_matmul_id_args *)ops[2].args;
-    if (g->n != 1 || g->compute == KVANT_COMPUTE_F32 || e->compute != g->compute || g->x_div != g->k ||
-        !glu_after(g, &ops[1]) || e->x != g->y || e->ids != g->ids || e->n != g->n || e->k != g->k || e->x_div != 1 ||
-        e->ldx != g->w->n_out || !of_like(g->w, g->w) || !of_like(e->w, e->w))
-        return false;
-    const int shared = shared_at(ops + 3, n - 3, o);
-    if (!shared)
-        o->shared = o->down2 = NULL;
-    const int sum = sum_at(ops + 3 + shared, n - 3 - shared, o);
-    o->end = ops + 3 + shared + sum;
-    return sum > 0;
-}
-
-static int8_sum sum_of(const expert_ops *o)
+static int8_sum sum_of(const expert_ops &o)
 {
     int8_sum s;
     memset(&s, 0, sizeof s);
-    s.p = mm_of_id_args(o->down);
-    s.p.y = o->sum->y;
-    s.k = o->down->k;
-    s.wts = o->sum->wts;
-    if (o->shared) {
-        const mm other = cuda_mm_of(o->down2->w, o->down2->x, NULL, o->down2->ldx, 0, o->down2->m, 1);
+    s.p = mm_of_id_args(o.down);
+    s.p.y = o.sum->y;
+    s.k = o.down->k;
+    s.wts = o.sum->wts;
+    if (o.shared) {
+        const mm other = cuda_mm_of(o.down2->w, o.down2->x, NULL, o.down2->ldx, 0, o.down2->m, 1);
         s.p.w2 = other.w;
         s.p.x_vec &= other.x_vec;
         s.x2 = other.x;
         s.ldx2 = other.ldx;
     }
-    s.gate = o->gate;
+    s.gate = o.gate;
     return s;
 }
 
-/* The sum is added to the residual row, where what is behind it takes that. */
-static int fuse_experts(cuda_device *d, const kvant_op *ops, int n)
+template <expert_ops (*OPS)(const kvant_op *)> static bool experts_takes(cuda_device *d, const kvant_op *ops)
 {
-    expert_ops o;
-    norm_next next;
-    if (!experts_at(ops, n, &o))
-        return 0;
-    mm first = mm_of_id_args(o.gate_up);
-    int8_sum last = sum_of(&o);
-    if (!cuda_int8_takes(d, cuda_wtype_of(o.gate_up->w), first) || !cuda_int8_sums(d, cuda_wtype_of(o.down->w), last))
-        return 0;
-    if (o.shared) {
-        first.w2 = cuda_mm_of(o.shared->w, NULL, NULL, 0, 0, 1, 1).w;
-        first.y2 = o.shared->y;
-        first.ldy2 = o.shared->ldy;
-        first.rows2 = o.shared->m;
-    }
-    const int took = (int)(o.end - ops);
-    const bool more = cuda_norm_next(d, o.end, n - took, o.sum->y, &next) && next.d == o.sum->d;
-    if (more)
-        last.p.add = next.x;
-    cuda_int8(d, cuda_wtype_of(o.gate_up->w), first, o.gate_up->w->n_out / 2);
-    cuda_int8_sum(d, cuda_wtype_of(o.down->w), last, o.gate_up->n);
-    if (more)
-        cuda_norm_next_run(d, &next);
-    return took + (more ? next.took : 0);
+    const expert_ops o = OPS(ops);
+    const kvant_weight *w = o.gate_up->w, *down = o.down->w;
+    const bool shared = !o.shared || (of_like(o.shared->w, w) && of_like(o.down2->w, down));
+    return of_like(w, w) && of_like(down, down) && shared &&
+           cuda_int8_takes(d, cuda_wtype_of(w), mm_of_id_args(o.gate_up)) &&
+           cuda_int8_sums(d, cuda_wtype_of(down), sum_of(o));
 }
 
-/* Two products of the same ids by coded.cuh: rows are sorted once. */
-static int fuse_sorted(cuda_device *d, const kvant_op *ops, int n)
+/* The sum is added to the residual row, where what is behind it takes that: the op behind OPS's is its norm. */
+template <expert_ops (*OPS)(const kvant_op *), int N>
+static int experts_run(cuda_device *d, const kvant_op *ops, enum fuse_pass pass, kvant_diag *)
 {
-    if (n < 3 || ops[2].id != KVANT_OP_MATMUL_ID || ops[1].id != KVANT_OP_SWIGLU)
-        return 0;
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)ops[0].args;
-    const kvant_matmul_id_args *b = (const kvant_matmul_id_args *)ops[2].args;
-    if (!a->w->packed || !b->w->packed || !id_in_registers(d, a) || !id_in_registers(d, b) || a->ids != b->ids ||
-        a->n != b->n || a->k != b->k || a->w->n_expert != b->w->n_expert)
-        return 0;
+    const expert_ops o = OPS(ops);
+    int8_sum last = sum_of(o);
+    if (pass == PASS_ADDED)
+        last.p.add = OP_ARGS(norm_add_rms, N)->x;
+    cuda_int8(d, cuda_wtype_of(o.gate_up->w), first_of(o), o.gate_up->w->n_out / 2);
+    cuda_int8_sum(d, cuda_wtype_of(o.down->w), last, o.gate_up->n);
+    return KVANT_OK;
+}
+
+const cuda_form cuda_fused_experts = { experts_takes<plain_ops>, experts_run<plain_ops, 4> };
+const cuda_form cuda_fused_experts_shared = { experts_takes<shared_ops>, experts_run<shared_ops, 8> };
+const cuda_form cuda_fused_experts_gated = { experts_takes<gated_ops>, experts_run<gated_ops, 8> };
+
+/* ---- forms: two products of the same ids by coded.cuh, whose rows are sorted once; one with its swiglu ---- */
+
+static bool sorted_takes(cuda_device *d, const kvant_op *ops)
+{
+    const kvant_matmul_id_args *a = OP_ARGS(matmul_id, 0), *b = OP_ARGS(matmul_id, 2);
+    return a->w->packed && b->w->packed && id_in_registers(d, a) && id_in_registers(d, b);
+}
+
+static int sorted_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
+{
+    const kvant_matmul_id_args *a = OP_ARGS(matmul_id, 0), *b = OP_ARGS(matmul_id, 2);
     cuda_coded(d, cuda_wtype_of(a->w), mm_of_id_args(a));
-    if (cuda_op_swiglu.run(d, ops[1].args, NULL) < 0)
-        return 1; /* the list runs it again, for its message */
+    CUDA_TRY(cuda_op_swiglu.run(d, ops[1].args, diag));
     mm p = mm_of_id_args(b);
     p.sorted = true;
     cuda_coded(d, cuda_wtype_of(b->w), p);
-    return 3;
+    return KVANT_OK;
 }
 
-/* A token's experts, or their first product with its swiglu. */
-static int matmul_id_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+static bool glu_takes(cuda_device *, const kvant_op *ops)
 {
-    const kvant_matmul_id_args *a = (const kvant_matmul_id_args *)ops[0].args;
-    int took = fuse_experts(d, ops, n);
-    if (!took)
-        took = fuse_sorted(d, ops, n);
-    if (took || n < 2 || id_sorted(a) || a->n * a->k < 1 || !a->w->packed || !glu_after(a, &ops[1]))
-        return took;
-    run_unsorted(d, a, a->w->n_out / 2);
-    return 2;
+    const kvant_matmul_id_args *a = OP_ARGS(matmul_id, 0);
+    return !id_sorted(a) && a->n * a->k >= 1 && a->w->packed && OP_ARGS(swiglu, 1)->f > 0;
 }
+
+static int glu_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const kvant_matmul_id_args *a = OP_ARGS(matmul_id, 0);
+    run_unsorted(d, a, a->w->n_out / 2);
+    return KVANT_OK;
+}
+
+const cuda_form cuda_fused_experts_sorted = { sorted_takes, sorted_run };
+const cuda_form cuda_fused_matmul_id_swiglu = { glu_takes, glu_run };
 
 static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
@@ -232,4 +201,4 @@ static int matmul_id_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run, matmul_id_fuse };
+const cuda_op cuda_op_matmul_id = { matmul_id_supports, matmul_id_scratch, matmul_id_run };

@@ -182,7 +182,7 @@ static int slot_zero_run(cuda_device *d, const void *args, kvant_diag *diag)
 }
 
 const cuda_op cuda_op_gdn_gates = { NULL, NULL, gdn_gates_run };
-const cuda_op cuda_op_rope = { NULL, NULL, rope_run, cuda_qk_fuse };
+const cuda_op cuda_op_rope = { NULL, NULL, rope_run };
 const cuda_op cuda_op_argmax = { NULL, NULL, argmax_run };
 const cuda_op cuda_op_slot_copy = { NULL, slot_copy_scratch, slot_copy_run };
 const cuda_op cuda_op_slot_zero = { NULL, NULL, slot_zero_run };

@@ -123,41 +123,47 @@ template <int P> static __global__ void __launch_bounds__(ROW_THREADS) combine_n
     row_finish<P>(v, p.c.d, p.norm.eps, part, p.norm.w, p.norm.y + from, NULL);
 }
 
-/* The shared expert's sum at ops[0], if it is one of y; how many ops. */
-static int shared_after(const kvant_op *op, combine_job *p)
+/* ---- forms ---- */
+
+static combine_job combine_of(const kvant_op *ops, const float *shared, const float *gate, int norm)
 {
-    const kvant_moe_combine_args *c = &p->c;
-    if (op->id == KVANT_OP_GATE_ADD) {
-        const kvant_gate_add_args *a = (const kvant_gate_add_args *)op->args;
-        p->shared = a->x;
-        p->gate = a->gate;
-        return a->y == c->y && a->n == c->n && a->d == c->d;
-    }
-    if (op->id == KVANT_OP_ADD) {
-        const kvant_add_args *a = (const kvant_add_args *)op->args;
-        p->shared = a->y;
-        return a->x == c->y && a->n == c->n && a->d == c->d;
-    }
-    return 0;
+    return { *OP_ARGS(moe_combine, 0), shared, gate, *OP_ARGS(norm_add_rms, norm) };
 }
 
-static int combine_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *)
+static combine_job plain_job(const kvant_op *ops)
 {
-    combine_job p = { *(const kvant_moe_combine_args *)ops[0].args };
-    const int more = n > 2 ? shared_after(ops + 1, &p) : 0, width = p.c.d;
-    if (!more)
-        p.shared = p.gate = NULL;
-    if (n < more + 2 || ops[more + 1].id != KVANT_OP_NORM_ADD_RMS || p.c.n < 1)
-        return 0;
-    p.norm = *(const kvant_norm_add_rms_args *)ops[more + 1].args;
-    if (p.norm.add != p.c.y || p.norm.n != p.c.n || p.norm.d != width || p.norm.y == p.norm.x || width <= 256 ||
-        !row_fits(p.norm.x, p.norm.y, p.norm.w, width, width, width) ||
-        (((uintptr_t)p.c.x | (uintptr_t)p.c.y | (uintptr_t)p.shared) & 15))
-        return 0;
-    cuda_launch(d, width <= 8 * ROW_THREADS ? combine_norm_kernel<1> : combine_norm_kernel<ROW_PARTS>,
+    return combine_of(ops, NULL, NULL, 1);
+}
+
+static combine_job shared_job(const kvant_op *ops)
+{
+    return combine_of(ops, OP_ARGS(add, 1)->y, NULL, 2);
+}
+
+static combine_job gated_job(const kvant_op *ops)
+{
+    return combine_of(ops, OP_ARGS(gate_add, 1)->x, OP_ARGS(gate_add, 1)->gate, 2);
+}
+
+template <combine_job (*JOB)(const kvant_op *)> static bool combine_takes(cuda_device *, const kvant_op *ops)
+{
+    const combine_job p = JOB(ops);
+    const int width = p.c.d;
+    return width > 256 && row_fits(p.norm.x, p.norm.y, p.norm.w, width, width, width) &&
+           (((uintptr_t)p.c.x | (uintptr_t)p.c.y | (uintptr_t)p.shared) & 15) == 0;
+}
+
+template <combine_job (*JOB)(const kvant_op *)>
+static int combine_norm_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const combine_job p = JOB(ops);
+    cuda_launch(d, p.c.d <= 8 * ROW_THREADS ? combine_norm_kernel<1> : combine_norm_kernel<ROW_PARTS>,
                 dim3((unsigned)p.c.n), ROW_THREADS, 0, p);
-    return more + 2;
+    return KVANT_OK;
 }
 
+const cuda_form cuda_fused_combine_norm = { combine_takes<plain_job>, combine_norm_run<plain_job> };
+const cuda_form cuda_fused_combine_shared_norm = { combine_takes<shared_job>, combine_norm_run<shared_job> };
+const cuda_form cuda_fused_combine_gated_norm = { combine_takes<gated_job>, combine_norm_run<gated_job> };
 const cuda_op cuda_op_moe_route = { route_supports, NULL, route_run };
-const cuda_op cuda_op_moe_combine = { NULL, NULL, combine_run, combine_fuse };
+const cuda_op cuda_op_moe_combine = { NULL, NULL, combine_run };

@@ -2,9 +2,7 @@
  *
  * Groups of up to HEAD values: a warp each (head_norm.cuh).  Longer rows: a block each, values in registers where they
  * fit (row_norm.cuh), sums over a fixed tree (thread, shuffles, warps in order). */
-#include "devices/cuda/matmul/blas_chain.cuh"
 #include "devices/cuda/ops/head_norm.cuh"
-#include "devices/cuda/ops/qk.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
 
 /* ---- a warp per group of d <= HEAD values ---- */
@@ -168,16 +166,14 @@ static __global__ void __launch_bounds__(ROW_THREADS) norm_row_kernel(row_norm p
     row_finish<P>(v, p.d, p.eps, part, p.w, p.y ? p.y + row * p.ldy : NULL, rows ? rows + row * p.d : NULL);
 }
 
-bool cuda_row_norm(const kvant_op *op, row_norm *o)
+bool cuda_row_norm(const kvant_norm_rms_args *a, row_norm *o)
 {
-    if (op->id == KVANT_OP_NORM_RMS) {
-        const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)op->args;
-        *o = { (float *)a->x, NULL, a->w, NULL, a->y, a->ldx, a->ldy, a->n, a->d, a->eps };
-        return a->n > 0 && a->h == 1 && a->d > HEAD && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d);
-    }
-    if (op->id != KVANT_OP_NORM_ADD_RMS)
-        return false;
-    const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)op->args;
+    *o = { (float *)a->x, NULL, a->w, NULL, a->y, a->ldx, a->ldy, a->n, a->d, a->eps };
+    return a->n > 0 && a->h == 1 && a->d > HEAD && row_fits(a->x, a->y, a->w, a->ldx, a->ldy, a->d);
+}
+
+bool cuda_row_norm_add(const kvant_norm_add_rms_args *a, row_norm *o)
+{
     *o = { a->x, a->add, a->w, NULL, a->y, a->d, a->d, a->n, a->d, a->eps };
     return a->n > 0 && a->d > HEAD && row_fits(a->x, a->y, a->w, a->d, a->d, a->d) && ((uintptr_t)a->add & 15) == 0;
 }
@@ -211,7 +207,6 @@ static __global__ void __launch_bounds__(THREADS) norm_add_rms_kernel(kvant_norm
 static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_rms_args *a = (const kvant_norm_rms_args *)args;
-    const kvant_op op = { KVANT_OP_NORM_RMS, args };
     const int64_t groups = a->n * (int64_t)a->h;
     row_norm rows;
     (void)diag;
@@ -219,7 +214,7 @@ static int norm_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
         return KVANT_OK;
     if (a->d <= HEAD)
         cuda_launch(d, head_rms_kernel, dim3(cuda_blocks(groups, WARPS)), THREADS, 0, *a);
-    else if (cuda_row_norm(&op, &rows))
+    else if (cuda_row_norm(a, &rows))
         cuda_row_norm_run(d, rows, NULL);
     else
         cuda_launch(d, norm_rms_kernel, dim3((unsigned)groups), THREADS, 0, *a);
@@ -239,10 +234,9 @@ static int norm_layer_run(cuda_device *d, const void *args, kvant_diag *diag)
 static int norm_add_rms_run(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *a = (const kvant_norm_add_rms_args *)args;
-    const kvant_op op = { KVANT_OP_NORM_ADD_RMS, args };
     row_norm rows;
     (void)diag;
-    if (cuda_row_norm(&op, &rows))
+    if (cuda_row_norm_add(a, &rows))
         cuda_row_norm_run(d, rows, NULL);
     else if (a->n > 0)
         cuda_launch(d, norm_add_rms_kernel, dim3((unsigned)a->n), THREADS, 0, *a);
@@ -273,14 +267,8 @@ static int norm_gated_run(cuda_device *d, const void *args, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int norm_rms_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
-{
-    const int took = cuda_qk_fuse(d, ops, n, diag);
-    return took ? took : cuda_blas_after_norm(d, ops, n, diag);
-}
-
-const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run, norm_rms_fuse };
-const cuda_op cuda_op_norm_layer = { NULL, NULL, norm_layer_run, NULL };
-const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run, cuda_blas_after_norm };
-const cuda_op cuda_op_norm_l2 = { NULL, NULL, norm_l2_run, NULL };
-const cuda_op cuda_op_norm_gated = { NULL, NULL, norm_gated_run, NULL };
+const cuda_op cuda_op_norm_rms = { NULL, NULL, norm_rms_run };
+const cuda_op cuda_op_norm_layer = { NULL, NULL, norm_layer_run };
+const cuda_op cuda_op_norm_add_rms = { NULL, NULL, norm_add_rms_run };
+const cuda_op cuda_op_norm_l2 = { NULL, NULL, norm_l2_run };
+const cuda_op cuda_op_norm_gated = { NULL, NULL, norm_gated_run };

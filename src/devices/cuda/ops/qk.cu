@@ -56,83 +56,91 @@ static void qk_run(const cuda_device *d, const qk_side &q, const qk_side &k)
     cuda_launch(d, kernel, dim3(blocks), THREADS, 0, q, k, each);
 }
 
-/* The ops of both sides at the list's begin; norms: 2 or 0. */
+/* ---- forms ---- */
+
+/* The ops of a form: norms (or none), ropes, then writes of both sides, seals and attn, where it has them. */
 typedef struct qk_ops {
     const kvant_norm_rms_args *q_norm, *k_norm;
     const kvant_rope_args *q, *k;
-    int norms;
+    const kvant_cache_write_args *k_write, *v_write;
+    const kvant_attn_args *attn;
 } qk_ops;
 
-static bool norm_of(const kvant_norm_rms_args *a, const kvant_rope_args *r)
+template <bool NORMS, int SEALS> static qk_ops qk_of(const kvant_op *ops)
 {
-    return !a || (a->x == a->y && a->y == r->x && a->n == r->n && a->h == r->h && a->ldx == a->ldy &&
-                  a->ldy == r->ldx && a->gx == a->gy && a->gy == r->gx);
-}
-
-static bool qk_match(const kvant_op *ops, int n, qk_ops *o)
-{
-    memset(o, 0, sizeof *o);
-    if (n >= 4 && ops[0].id == KVANT_OP_NORM_RMS && ops[1].id == KVANT_OP_NORM_RMS) {
-        o->q_norm = (const kvant_norm_rms_args *)ops[0].args;
-        o->k_norm = (const kvant_norm_rms_args *)ops[1].args;
-        o->norms = 2;
+    qk_ops o = {};
+    if (NORMS) {
+        o.q_norm = OP_ARGS(norm_rms, 0);
+        o.k_norm = OP_ARGS(norm_rms, 1);
+        ops += 2;
     }
-    if (n < o->norms + 2 || ops[o->norms].id != KVANT_OP_ROPE || ops[o->norms + 1].id != KVANT_OP_ROPE)
-        return false;
-    const kvant_rope_args *q = (const kvant_rope_args *)ops[o->norms].args;
-    const kvant_rope_args *k = (const kvant_rope_args *)ops[o->norms + 1].args;
-    o->q = q;
-    o->k = k;
-    return norm_of(o->q_norm, q) && norm_of(o->k_norm, k) && q->n == k->n && q->pos == k->pos && q->n_rot == k->n_rot &&
-           q->inv_freq == k->inv_freq && q->mscale == k->mscale && q->neox == k->neox && q->n > 0 &&
-           (!o->norms || o->q_norm->d == o->k_norm->d);
+    o.q = OP_ARGS(rope, 0);
+    o.k = OP_ARGS(rope, 1);
+    o.k_write = OP_ARGS(cache_write, 2);
+    o.v_write = OP_ARGS(cache_write, 3);
+    o.attn = OP_ARGS(attn, 4 + SEALS);
+    return o;
 }
 
 static head_ahead ahead_of(const qk_ops &o)
 {
-    return { o.norms ? o.q_norm->w : NULL,   o.norms ? o.k_norm->w : NULL, o.q->pos, o.q->inv_freq,
-             o.norms ? o.q_norm->eps : 0.0f, o.norms ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot, o.q->neox };
+    return { o.q_norm ? o.q_norm->w : NULL,   o.k_norm ? o.k_norm->w : NULL, o.q->pos, o.q->inv_freq,
+             o.q_norm ? o.q_norm->eps : 0.0f, o.k_norm ? o.k_norm->eps : 0.0f, o.q->mscale, o.q->n_rot, o.q->neox };
 }
 
-/* cache_write of K and V and attn of these rows, between which pages may be sealed, what comes before them and, where
- * it can, a product behind.  Returns the ops taken, 0: not these. */
-static int fuse_attn(cuda_device *d, const qk_ops &o, const kvant_op *ops, int n, kvant_diag *diag)
+template <bool NORMS> static bool whole_takes(cuda_device *d, const kvant_op *ops)
 {
-    int seals = 0;
-    while (seals < 2 && 3 + seals < n && ops[2 + seals].id == KVANT_OP_PAGE_SEAL)
-        seals++;
-    if (n < 3 + seals || ops[0].id != KVANT_OP_CACHE_WRITE || ops[1].id != KVANT_OP_CACHE_WRITE ||
-        ops[2 + seals].id != KVANT_OP_ATTN)
-        return 0;
+    const qk_ops o = qk_of<NORMS, 0>(ops);
     const head_ahead ahead = ahead_of(o);
-    const kvant_cache_write_args *k = (const kvant_cache_write_args *)ops[0].args;
-    const kvant_cache_write_args *v = (const kvant_cache_write_args *)ops[1].args;
-    const kvant_attn_args *a = (const kvant_attn_args *)ops[2 + seals].args;
-    if (o.q->x != a->q || o.k->x != k->x || o.q->ldx != a->ldq || o.k->ldx != k->ldx || o.q->gx != a->gq ||
-        o.k->gx != k->d || o.q->h != a->h || o.k->h != k->h || o.q->n != a->seqs.n_tokens ||
-        (o.norms && o.q_norm->d != k->d))
-        return 0;
-    if (seals == 0 && cuda_attn_write(d, k, v, a, &ahead))
-        return 3;
-    if (!cuda_attn_front(d, k, v, a, ahead))
-        return 0;
-    CUDA_TRY(cuda_launch_list(d, ops + 2, seals, diag));
-    const int took = cuda_attn_behind(d, ops + 2 + seals, n - 2 - seals, seals > 0, diag);
-    return took < 0 ? took : 2 + seals + took;
+    return cuda_attn_write_takes(d, o.k_write, o.v_write, o.attn, &ahead);
 }
 
-int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag)
+template <bool NORMS>
+static int whole_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *diag)
 {
-    qk_ops o;
-    if (!qk_match(ops, n, &o))
-        return 0;
-    const int here = o.norms + 2;
-    const int took = fuse_attn(d, o, ops + here, n - here, diag);
-    if (took)
-        return took < 0 ? took : here + took;
-    if (!o.norms || !o.q->neox || (o.q->n_rot != 64 && o.q->n_rot != 128 && o.q->n_rot != 256) || o.q_norm->d > HEAD)
-        return 0;
-    const qk_side q = { *o.q_norm, *o.q }, k = { *o.k_norm, *o.k };
-    qk_run(d, q, k);
-    return here;
+    const qk_ops o = qk_of<NORMS, 0>(ops);
+    const head_ahead ahead = ahead_of(o);
+    return cuda_attn_write(d, o.k_write, o.v_write, o.attn, &ahead, diag);
 }
+
+template <bool NORMS, int SEALS> static bool front_takes(cuda_device *d, const kvant_op *ops)
+{
+    const qk_ops o = qk_of<NORMS, SEALS>(ops);
+    return cuda_attn_front_takes(d, o.k_write, o.v_write, o.attn, ahead_of(o));
+}
+
+/* The seals between the writes and attn run in their place. */
+template <bool NORMS, int SEALS>
+static int front_run(cuda_device *d, const kvant_op *ops, enum fuse_pass pass, kvant_diag *diag)
+{
+    const qk_ops o = qk_of<NORMS, SEALS>(ops);
+    CUDA_TRY(cuda_attn_front(d, o.k_write, o.v_write, o.attn, ahead_of(o), diag));
+    CUDA_TRY(cuda_launch_list(d, ops + (NORMS ? 6 : 4), SEALS, diag));
+    return cuda_attn_behind(d, o.attn, SEALS > 0, pass == PASS_HALVES, diag);
+}
+
+static bool turn_takes(cuda_device *, const kvant_op *ops)
+{
+    const kvant_norm_rms_args *n = OP_ARGS(norm_rms, 0);
+    const kvant_rope_args *q = OP_ARGS(rope, 2), *k = OP_ARGS(rope, 3);
+    return q->n == k->n && q->n > 0 && q->pos == k->pos && q->n_rot == k->n_rot && q->inv_freq == k->inv_freq &&
+           q->mscale == k->mscale && q->neox && k->neox && (q->n_rot == 64 || q->n_rot == 128 || q->n_rot == 256) &&
+           n->d == OP_ARGS(norm_rms, 1)->d && n->d <= HEAD;
+}
+
+static int turn_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
+{
+    const qk_side q = { *OP_ARGS(norm_rms, 0), *OP_ARGS(rope, 2) }, k = { *OP_ARGS(norm_rms, 1), *OP_ARGS(rope, 3) };
+    qk_run(d, q, k);
+    return KVANT_OK;
+}
+
+const cuda_form cuda_fused_norm_rope = { turn_takes, turn_run };
+const cuda_form cuda_fused_norm_rope_whole = { whole_takes<true>, whole_run<true> };
+const cuda_form cuda_fused_norm_rope_attn = { front_takes<true, 0>, front_run<true, 0> };
+const cuda_form cuda_fused_norm_rope_seal_attn = { front_takes<true, 1>, front_run<true, 1> };
+const cuda_form cuda_fused_norm_rope_seals_attn = { front_takes<true, 2>, front_run<true, 2> };
+const cuda_form cuda_fused_rope_whole = { whole_takes<false>, whole_run<false> };
+const cuda_form cuda_fused_rope_attn = { front_takes<false, 0>, front_run<false, 0> };
+const cuda_form cuda_fused_rope_seal_attn = { front_takes<false, 1>, front_run<false, 1> };
+const cuda_form cuda_fused_rope_seals_attn = { front_takes<false, 2>, front_run<false, 2> };

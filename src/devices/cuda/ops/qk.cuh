@@ -13,8 +13,4 @@ typedef struct head_ahead {
     int n_rot, neox;
 } head_ahead;
 
-/* The fuse of norm_rms and rope: norm_rms(q), norm_rms(k), rope(q), rope(k); also without the norms where the ops
- * behind them write both and attend to them. */
-int cuda_qk_fuse(cuda_device *d, const kvant_op *ops, int n, kvant_diag *diag);
-
 #endif

@@ -1,7 +1,6 @@
 /* router.cu: one row's choice of experts in one launch: every block normalises the residual row for itself and takes a
  * few rows of the router; the block that ends last chooses.  Bits as of norm_add_rms (after its sum), matmul (gemv.cu)
  * and moe_route. */
-#include "devices/cuda/ops/router.cuh"
 #include "devices/cuda/matmul/mm.cuh"
 #include "devices/cuda/ops/route.cuh"
 #include "devices/cuda/ops/row_norm.cuh"
@@ -92,55 +91,43 @@ static size_t room_of(const router_job &p)
     return row > route ? row : route;
 }
 
-/* A router's or a gate's rows in f32 that are multiplied by what the norm gives; NULL: not. */
-static const float *plain_rows(const kvant_matmul_args *a, const kvant_norm_add_rms_args *s)
-{
-    return a->m == 1 && s->y == a->x && s->d == a->w->n_in ? cuda_f32_rows(a->w) : NULL;
-}
+/* ---- forms: norm_add_rms (the launch before adds), the router's product, a gate's or none, moe_route ---- */
 
-/* The job of the ops, which is one where `took` is not 0. */
-static router_job job_of(const cuda_device *d, const kvant_op *ops, int n, int *took)
+static router_job job_of(const cuda_device *d, const kvant_op *ops, bool gate)
 {
+    const kvant_norm_add_rms_args *s = OP_ARGS(norm_add_rms, 0);
+    const kvant_matmul_args *a = OP_ARGS(matmul, 1), *g = gate ? OP_ARGS(matmul, 2) : NULL;
     router_job p;
-    const kvant_norm_add_rms_args *s = (const kvant_norm_add_rms_args *)ops[0].args;
     memset(&p, 0, sizeof p);
-    *took = 0;
-    if (n < 3 || ops[1].id != KVANT_OP_MATMUL)
-        return p;
-    const kvant_matmul_args *a = (const kvant_matmul_args *)ops[1].args, *g = (const kvant_matmul_args *)ops[2].args;
-    const int gate = n > 3 && ops[2].id == KVANT_OP_MATMUL && g->w->n_out == 1 && plain_rows(g, s);
-    if (ops[2 + gate].id != KVANT_OP_MOE_ROUTE)
-        return p;
     p.x = s->x;
     p.norm = s->w;
     p.normed = s->y;
     p.eps = s->eps;
     p.d = s->d;
-    p.w = plain_rows(a, s);
+    p.w = cuda_f32_rows(a->w);
     p.logits = a->y;
-    p.shared = gate ? plain_rows(g, s) : NULL;
-    p.gate = gate ? g->y : NULL;
+    p.shared = g ? cuda_f32_rows(g->w) : NULL;
+    p.gate = g ? g->y : NULL;
     p.draws = d->draws;
-    p.route = *(const kvant_moe_route_args *)ops[2 + gate].args;
-    const kvant_moe_route_args *r = &p.route;
-    if (p.w && r->n == 1 && r->logits == a->y && r->n_expert == a->w->n_out && r->n_expert <= ROUTER_EXPERTS &&
-        r->k <= ROUTE_MOST && s->y != s->x && s->d <= ROW_PARTS * 8 * ROW_THREADS)
-        *took = 3 + gate;
+    p.route = *OP_ARGS(moe_route, gate ? 3 : 2);
     return p;
 }
 
-int cuda_router_takes(const cuda_device *d, const kvant_op *ops, int n)
+template <bool GATE> static bool route_takes(cuda_device *d, const kvant_op *ops)
 {
-    int took;
-    job_of(d, ops, n, &took);
-    return took;
+    const router_job p = job_of(d, ops, GATE);
+    return p.w && (!GATE || p.shared) && row_fits(p.x, p.normed, p.norm, 0, 0, p.d) &&
+           p.route.n_expert <= ROUTER_EXPERTS && p.route.k <= ROUTE_MOST;
 }
 
-void cuda_router(cuda_device *d, const kvant_op *ops, int n)
+template <bool GATE> static int route_run(cuda_device *d, const kvant_op *ops, enum fuse_pass, kvant_diag *)
 {
-    int took;
-    const router_job p = job_of(d, ops, n, &took);
+    const router_job p = job_of(d, ops, GATE);
     const size_t bytes = room_of(p);
     cuda_smem(router_kernel, bytes);
     cuda_launch(d, router_kernel, dim3(cuda_blocks(p.route.n_expert, ROUTER_ROWS)), ROW_THREADS, bytes, p);
+    return KVANT_OK;
 }
+
+const cuda_form cuda_fused_added_route = { route_takes<false>, route_run<false> };
+const cuda_form cuda_fused_added_route_gate = { route_takes<true>, route_run<true> };

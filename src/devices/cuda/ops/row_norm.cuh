@@ -120,7 +120,8 @@ typedef struct row_norm {
     int n, d;
     float eps;
 } row_norm;
-bool cuda_row_norm(const kvant_op *op, row_norm *o);
+bool cuda_row_norm(const kvant_norm_rms_args *a, row_norm *o);
+bool cuda_row_norm_add(const kvant_norm_add_rms_args *a, row_norm *o);
 
 /* o.y may be NULL; rows[n][d]: y as bf16, or NULL. */
 void cuda_row_norm_run(const cuda_device *d, const row_norm &o, uint16_t *rows);

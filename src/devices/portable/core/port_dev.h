@@ -21,6 +21,8 @@ enum { PORT_THREADS = 64, PORT_MAX_BUFFERS = 15, PORT_DEFINES = 512, PORT_MAX_PA
 #define PORT_HAS_portable(...) __VA_ARGS__
 #define PORT_HAS_gpus(...) __VA_ARGS__
 #define PORT_HAS_vulkan(...)
+#define PORT_HAS_vulkan_cuda(...)
+#define PORT_HAS_cuda(...)
 
 #define PORT_KERNEL(name, file) PORT_KERNEL_##name,
 enum port_kernel_id {

@@ -100,7 +100,7 @@ int port_submit(kvant_device *base, const kvant_op *ops, int n, uint64_t key, kv
     KVANT_TRY(reserve_scratch(d, ops, n, diag));
     kvant_op op;
     for (int i = 0; i < n;) {
-        i += device_next_op(base, ops + i, n - i, &op);
+        i += device_next_op(base, ops + i, n - i, 0, &op);
         KVANT_TRY(port_ops[op.id]->run(d, op.args, diag));
     }
     return KVANT_OK;

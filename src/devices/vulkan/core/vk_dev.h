@@ -190,7 +190,9 @@ typedef struct vk_op {
 /* Fused forms (ops/fuse/fused.def) whose column `on` names Vulkan: args are the form's ops; no scratch. */
 #define VK_HAS_vulkan(...) __VA_ARGS__
 #define VK_HAS_gpus(...) __VA_ARGS__
+#define VK_HAS_vulkan_cuda(...) __VA_ARGS__
 #define VK_HAS_portable(...)
+#define VK_HAS_cuda(...)
 #define FUSED(ID, name, on, ins, links, where) VK_HAS_##on(extern const vk_op vk_fused_##name;)
 #include "ops/fuse/fused.def"
 

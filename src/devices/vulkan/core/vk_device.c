@@ -318,7 +318,7 @@ int vk_reserve_scratch(vk_device *d, const kvant_op *ops, int n, kvant_diag *dia
 int vk_record_next(vk_device *d, vk_list *l, const kvant_op *ops, int n, kvant_diag *diag)
 {
     kvant_op op;
-    const int took = device_next_op(&d->base, ops, n, &op);
+    const int took = device_next_op(&d->base, ops, n, 0, &op);
     const int rc = find_op(op.id)->run(d, l, op.args, diag);       /* vk_reserve_scratch has found every one */
     return rc < 0 ? rc : took;
 }

@@ -136,15 +136,18 @@ query_operands decode_operands(decode_job p, unsigned char *scratch);
 void decode_run(cuda_device *d, decode_job p, const query_operands *made);
 
 /* attn.cu: cache_write of K and V and attn of the same batch in one launch, which first does to queries and keys what
- * `ahead` says, if it is not NULL; false: not these. */
-bool cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a, const head_ahead *ahead);
+ * `ahead` says, if it is not NULL. */
+bool cuda_attn_write_takes(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                           const kvant_attn_args *a, const head_ahead *ahead);
+int cuda_attn_write(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                    const kvant_attn_args *a, const head_ahead *ahead, kvant_diag *diag);
 /* As cuda_attn_write, for longer contexts and prompts, in two steps, between which pages may be sealed.  front: all
- * that comes before attn (attn_front.cu), false: not these.  behind: attn, ops[0], with a product behind it that takes
- * its rows as bf16; returns the ops taken. */
-bool cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
-                     const kvant_attn_args *a, const head_ahead &ahead);
-int cuda_attn_behind(cuda_device *d, const kvant_op *ops, int n, bool sealed, kvant_diag *diag);
+ * that comes before attn (attn_front.cu).  behind: attn; halves: its rows as bf16. */
+bool cuda_attn_front_takes(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                           const kvant_attn_args *a, const head_ahead &ahead);
+int cuda_attn_front(cuda_device *d, const kvant_cache_write_args *k, const kvant_cache_write_args *v,
+                    const kvant_attn_args *a, const head_ahead &ahead, kvant_diag *diag);
+int cuda_attn_behind(cuda_device *d, const kvant_attn_args *a, bool sealed, bool halves, kvant_diag *diag);
 
 /* attn_whole.cu: whether its launch can do that first */
 bool decode_whole_ahead(const decode_job &p, const head_ahead &a);
