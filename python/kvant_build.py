@@ -26,6 +26,12 @@ Provides-Extra: transformers
 Requires-Dist: torch>=2.4; extra == 'transformers'
 Requires-Dist: transformers>=5; extra == 'transformers'
 """
+ENTRIES = """[console_scripts]
+kvant = kvant.__main__:main
+
+[vllm.general_plugins]
+kvant = kvant.vllm:register
+"""
 
 
 class UnsupportedOperation(Exception):
@@ -100,7 +106,7 @@ def write_wheel(tree, out, info):
 
 def write_info(folder, tag):
     os.makedirs(folder)
-    texts = {"METADATA": TEXT.format(version=version()), "entry_points.txt": "[console_scripts]\nkvant = kvant.__main__:main\n",
+    texts = {"METADATA": TEXT.format(version=version()), "entry_points.txt": ENTRIES,
              "WHEEL": f"Wheel-Version: 1.0\nGenerator: kvant_build\nRoot-Is-Purelib: false\nTag: {tag}\n"}
     for name, text in texts.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:

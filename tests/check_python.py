@@ -40,6 +40,9 @@ def check_wheel(wheel):
     wanted = ("kvant/py.typed", "kvant/_abi.py", "kvant/native/bin/kvant", "kvant/native/lib/libkvant.so")
     C.ok(all(any(n.startswith(w) for n in names) for w in wanted), f"not all of {wanted} in {names}")
     C.ok(not any(n.endswith((".a", ".h", ".pyc")) for n in names), "headers, archives or caches in the wheel")
+    with zipfile.ZipFile(wheel) as z:
+        entries = z.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
+    C.ok("[vllm.general_plugins]\nkvant = kvant.vllm:register\n" in entries and "kvant/vllm.py" in names, f"no plugin for vLLM: {entries}")
 
 
 def environment(folder, wheel):
@@ -60,8 +63,12 @@ def check_torch_types(python, unpacked):
     """kvant.torch_ops: its types are torch's, so mypy reads that interpreter's packages."""
     torch = os.environ.get("KVANT_TORCH_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as empty:
-        r = run(python, "-m", "mypy", "--strict", "--python-executable", torch, "-m", "kvant.torch_ops", cwd=empty, env={"MYPYPATH": unpacked})
-        C.ok(r.returncode == 0, f"mypy --strict kvant.torch_ops: {r.stdout[-800:]}")
+        modules = ["-m", "kvant.torch_ops", "-m", "kvant._tensors", "-m", "kvant.vllm"]
+        r = run(python, "-m", "mypy", "--strict", "--python-executable", torch, *modules, cwd=empty, env={"MYPYPATH": unpacked})
+        C.ok(r.returncode == 0, f"mypy --strict {modules}: {r.stdout[-800:]}")
+        r = run(python, "-m", "mypy", "--strict", "--ignore-missing-imports", "--allow-subclassing-any", "--python-executable", torch, "-m", "kvant.vllm_backend",
+                cwd=empty, env={"MYPYPATH": unpacked})      # without vLLM its classes are Any
+        C.ok(r.returncode == 0, f"mypy --strict kvant.vllm_backend: {r.stdout[-800:]}")
 
 
 def check_types(python):
@@ -97,6 +104,9 @@ def check_torch(folder, wheel):
     for name in ("try_transformers", "try_torch"):
         r = run(python, os.path.join(PYTHON, "tests", name + ".py"), ROOT, env={"PYTHONPATH": unpacked, "CUDA_VISIBLE_DEVICES": ""}, cwd=folder)
         C.ok(r.returncode == 0, f"{name}: {r.stdout[-600:]} {r.stderr[-600:]}")
+    r = run(python, os.path.join(PYTHON, "tests", "try_vllm.py"), os.path.join(PYTHON, "tests", "interfaces"),
+            env={"PYTHONPATH": unpacked, "CUDA_VISIBLE_DEVICES": ""}, cwd=folder)
+    C.ok(r.returncode == 0, f"try_vllm: {r.stdout[-600:]} {r.stderr[-600:]}")
     check_cuda(python, folder, unpacked)
     return unpacked
 
