@@ -68,6 +68,8 @@ def check_service(root):
     with open(unit, encoding="utf-8") as f:
         text = f.read()
     C.ok("LoadCredential=keys:/etc/kvant/keys\n" in text and "KVANT_ARG_API_KEY_FILE=%d/keys" in text, "the key is no credential")
+    programs = re.findall(r"^Exec\w+=[-+!@:]*(\S+)", text, re.M)
+    C.ok(set(programs) == {"/usr/bin/kvant", "/bin/sh"}, f"{programs}: others than the package's and /bin/sh are no part of every Debian (kill is procps')")
     with tempfile.TemporaryDirectory() as folder:       # the program is where the package puts it, not in this machine's /usr/bin
         for name, word, fine in (("kvant.service", "ExecStart=", True), ("planted.service", "ExecStrat=", False)):
             path = os.path.join(folder, name)
