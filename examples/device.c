@@ -47,8 +47,8 @@ static kvant_kv_side side(kvant_device *d, const kvant_format *f, kvant_diag *di
 static int attend(kvant_device *d, const kvant_format *f, kvant_diag *diag)
 {
     const int32_t *i = (const int32_t *)memory(d, ints, sizeof ints, diag);
-    kvant_seqs rows = { 1, T, 0, 0, 0, i, i + 2, i + 3, i + 8, NULL, PAGES, NULL, NULL };
-    kvant_seqs last = { 1, 1, 1, 0, 0, i + 4, i + 6, i + 7, i + 8, NULL, PAGES, NULL, NULL };
+    kvant_seqs rows = { 1, T, 0, 0, i, i + 2, i + 3, i + 8, NULL, PAGES, NULL, NULL };
+    kvant_seqs last = { 1, 1, 1, 1, i + 4, i + 6, i + 7, i + 8, NULL, PAGES, NULL, NULL };
     kvant_cache_write_args write_k = { rows, side(d, f, diag), (float *)memory(d, k, sizeof k, diag), D, 1, D };
     kvant_cache_write_args write_v = { rows, side(d, f, diag), (float *)memory(d, v, sizeof v, diag), D, 1, D };
     kvant_attn_args a;

@@ -99,7 +99,7 @@ def side(of: Operands, pages: Tensor, heads: int, dim: int, format: str) -> _abi
 def batch(of: Operands, q0: Tensor, pos0: Tensor, prompt: Tensor, table: Tensor, tokens: int, ones: int) -> _abi.kvant_seqs:
     """A ragged batch of n sequences: int32 q0[n + 1], pos0[n], prompt[n], table[n, pages of a sequence]."""
     n, s = int(pos0.shape[0]), _abi.kvant_seqs()
-    s.n_seqs, s.n_tokens, s.n_ones = n, tokens, ones
+    s.n_seqs, s.n_tokens, s.n_few, s.few_rows = n, tokens, ones, ones
     s.q0, s.pos0 = of(integers(q0, n + 1), ctypes.c_int32), of(integers(pos0, n), ctypes.c_int32)
     s.prompt = of(integers(prompt, n), ctypes.c_int32)
     if table.dtype != torch.int32 or table.dim() != 2 or table.shape[0] != n or (table.shape[1] > 1 and table.stride(1) != 1):
@@ -111,7 +111,7 @@ def batch(of: Operands, q0: Tensor, pos0: Tensor, prompt: Tensor, table: Tensor,
 def lone(of: Operands, n: int, start: int, prompt: bool, table: Tensor | None = None) -> _abi.kvant_seqs:
     """One sequence of n tokens from position start on; with a state slot 0 where it has no table."""
     s = _abi.kvant_seqs()
-    s.n_seqs, s.n_tokens, s.n_ones = 1, n, int(n == 1)
+    s.n_seqs, s.n_tokens, s.n_few, s.few_rows = 1, n, int(n == 1), int(n == 1)
     values = of.ints([0, n, start, int(prompt), 0, 0])
     place = ctypes.addressof(values.contents)
 

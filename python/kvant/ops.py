@@ -73,7 +73,8 @@ class _Batch:
         self.slots = array(slots if slots is not None else np.zeros(n), np.int32)
         self.first = np.where(self.pos0 == 0, -1, self.slots).astype(np.int32)
         s = self.c = _abi.kvant_seqs()
-        s.n_seqs, s.n_tokens, s.n_ones = n, int(self.q0[-1]), n if all(k == 1 for k in lengths) else 0
+        ones = n if all(k == 1 for k in lengths) else 0
+        s.n_seqs, s.n_tokens, s.n_few, s.few_rows = n, int(self.q0[-1]), ones, ones
         s.q0, s.pos0, s.prompt = ints(self.q0), ints(self.pos0), ints(self.prompt)
         s.table, s.table_stride = ints(self.table), self.table.shape[1]
         s.slot_in, s.slot_out = ints(self.first), ints(self.slots)
