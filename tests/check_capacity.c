@@ -68,7 +68,7 @@ static int fits(const char *format, int tail, int seqs, int tokens)
 
     if (pages < 1 || device_open("cpu", &dc, &dev, NULL) != KVANT_OK)
         return 0;
-    const kv_place at = { dev, NULL };
+    const kv_place at = { dev, NULL, 0 };
     c.places = &at;
     c.n_places = 1;
     if (kv_create(&c, &kv, NULL) == KVANT_OK) {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "kvant/qjl.h"
 #include "support/check.h"
 
 enum { LEN = 200, STEPS = 6, VOCAB_LIMIT = 256 };
@@ -501,6 +502,66 @@ static void check_cancel(void)
     rig_close(&r);
 }
 
+/* A file of n projections, of the seeds from `seed` on (step 0: all of it). */
+static void write_projections(const char *path, int n, int seed, int step)
+{
+    static float pi[KVANT_QJL_VALUES];
+    FILE *file = fopen(path, "wb");
+
+    CHECK(file != NULL, "cannot write %s", path);
+    for (int i = 0; file && i < n; i++) {
+        kvant_qjl_projection_build((uint64_t)(seed + i * step), pi);
+        fwrite(pi, sizeof *pi, KVANT_QJL_VALUES, file);
+    }
+    if (file)
+        fclose(file);
+}
+
+static void with_projection(const char *arch, const char *path, float *out)
+{
+    kvant_engine_params p = params("qjl1_256", 1, 1);
+    int32_t prompt[LEN];
+    rig r;
+
+    p.qjl_projection = path;
+    make_tokens(prompt, LEN, 7);
+    memset(out, 0xFF, sizeof reference);
+    if (!rig_open(&r, arch, p))
+        return;
+    solo(&r, prompt, LEN, LEN, out);
+    rig_close(&r);
+}
+
+/* One projection for each of a model's layers: equal ones are the default's bits, others of one layer are not. */
+static void check_projections(const char *arch, int layers)
+{
+    const char *path = "check_engine.projections.tmp";
+    const size_t bytes = (size_t)(STEPS + 1) * VOCAB_LIMIT * sizeof(float);
+    kvant_engine_params p = params("qjl1_256", 1, 1);
+    char model[128];
+    kvant_diag d = { "" };
+    kvant_engine *e = NULL;
+    rig r;
+
+    with_projection(arch, NULL, reference);
+    write_projections(path, layers, KVANT_QJL_SEED, 0);
+    with_projection(arch, path, other);
+    CHECK(memcmp(reference, other, bytes) == 0, "%s: %d equal projections differ from one", arch, layers);
+    write_projections(path, layers, KVANT_QJL_SEED, 1);
+    with_projection(arch, path, other);
+    CHECK(memcmp(reference, other, bytes) != 0, "%s: %d projections, and only the first counts", arch, layers);
+    write_projections(path, layers + 1, KVANT_QJL_SEED, 1);
+    snprintf(model, sizeof model, "tests/golden/tiny/%s.gguf", arch);
+    const kvant_model_params mp = { .size = sizeof mp, .path = model };
+    p.qjl_projection = path;
+    memset(&r, 0, sizeof r);
+    CHECK(kvant_model_open(&mp, &r.m, &d) == KVANT_OK, "%s", d.text);
+    CHECK(kvant_engine_create(r.m, &p, &e, &d) == KVANT_EINVAL && strstr(d.text, "want one, or"), "%s: %s", arch,
+          d.text);
+    kvant_model_close(r.m);
+    remove(path);
+}
+
 int main(void)
 {
     const char *archs[] = { "llama", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe" };
@@ -531,6 +592,7 @@ int main(void)
     check_page_end("qwen3moe", "q8_0");
     check_bf16_states("qwen3next");
     check_bf16_states("qwen35");
+    check_projections("llama", 2);
     check_errors();
     check_params();
     check_cancel();

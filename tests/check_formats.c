@@ -434,6 +434,68 @@ static void check_fp8(void)
     }
 }
 
+/* A file of the text, then of three matrices, of the seeds 42, 43 and 44. */
+static void check_matrices(const char *path, const char *header)
+{
+    static float one[KVANT_QJL_VALUES], read[KVANT_QJL_VALUES];
+    kvant_diag diag = { "" };
+    int n = 0;
+    FILE *file = fopen(path, "wb");
+
+    CHECK(file != NULL, "cannot write %s", path);
+    if (header[0] == '\x93')
+        fwrite(header, 1, 10 + (size_t)(unsigned char)header[8], file);
+    for (int i = 0; i < 3; i++) {
+        kvant_qjl_projection_build(42 + (uint64_t)i, one);
+        fwrite(one, sizeof *one, KVANT_QJL_VALUES, file);
+    }
+    fclose(file);
+    CHECK(kvant_qjl_projection_count(path, &n, &diag) == KVANT_OK && n == 3, "%d matrices: %s", n, diag.text);
+    for (int i = 0; i < 3; i++) {
+        kvant_qjl_projection_build(42 + (uint64_t)i, one);
+        CHECK(kvant_qjl_projection_read(path, i, read, &diag) == KVANT_OK && memcmp(one, read, sizeof one) == 0,
+              "matrix %d: %s", i, diag.text);
+    }
+    CHECK(kvant_qjl_projection_read(path, 3, read, &diag) == KVANT_EINVAL, "a fourth of three: %s", diag.text);
+    CHECK(kvant_qjl_projection_load(path, read, &diag) == KVANT_EFORMAT && strstr(diag.text, "3 matrices"), "%s",
+          diag.text);
+}
+
+/* A header of version 1 as numpy writes it, into text[10 + 118]. */
+static const char *npy(char *text, const char *fields)
+{
+    memset(text, ' ', 128);
+    memcpy(text, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memcpy(text + 10, fields, strlen(fields));
+    text[127] = '\n';
+    return text;
+}
+
+static void check_npy(const char *path)
+{
+    static const char *const bad[][2] = {
+        { "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 128, 256), }", "'<f8'" },
+        { "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 128, 256), }", "fortran_order" },
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 256, 128), }", "(3, 256, 128)" },
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 128, 256), }", "(-3, 128, 256)" },
+        { "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 128, 256), }", "393344 bytes" },
+        { "{'descr': '<f4', 'fortran_order': False, }", "absent" },
+        { "", "descr is absent" },
+    };
+    char text[128];
+    kvant_diag diag = { "" };
+    int n;
+
+    check_matrices(path, npy(text, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 128, 256), }"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        FILE *file = fopen(path, "r+b");
+        fwrite(npy(text, bad[i][0]), 1, sizeof text, file);
+        fclose(file);
+        CHECK(kvant_qjl_projection_count(path, &n, &diag) == KVANT_EFORMAT && strstr(diag.text, bad[i][1]),
+              "header %zu: %s", i, diag.text);
+    }
+}
+
 static void check_projection(void)
 {
     static float loaded[KVANT_QJL_VALUES];
@@ -459,6 +521,8 @@ static void check_projection(void)
         CHECK(strstr(diag.text, fault == 0 ? "value 777" : fault == 1 ? "column 3" : "131068 bytes"), "%s", diag.text);
         loaded[777] = keep;
     }
+    check_matrices(path, "");
+    check_npy(path);
     remove(path);
     CHECK(kvant_qjl_projection_load(path, loaded, &diag) == KVANT_ENOENT, "%s", diag.text);
     CHECK(f32_bits(projection[0]) == 0xbedc5dba, "a failed load wrote its result");

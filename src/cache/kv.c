@@ -107,14 +107,14 @@ int kv_measure(const kv_config *cfg, kv_sizes *out, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int side_create(kv_cache *kv, const kv_place *at, kvant_kv_side *s, const kvant_format *f, int h_kv, int d,
-                       int n_pages, kvant_diag *diag)
+static int side_create(kv_cache *kv, const kv_place *at, kvant_kv_side *s, const kvant_format *f, const void *param,
+                       int h_kv, int d, int n_pages, kvant_diag *diag)
 {
     const kv_config *cfg = &kv->cfg;
     void *mem;
 
     s->fmt = f;
-    s->param = f->flags & KVANT_FORMAT_PARAM ? at->param : NULL;
+    s->param = f->flags & KVANT_FORMAT_PARAM ? param : NULL;
     s->row_bytes = kvant_format_row_bytes(f, d);
     s->head_bytes = s->row_bytes * KVANT_PAGE;
     s->page_bytes = s->head_bytes * (size_t)h_kv;
@@ -126,6 +126,16 @@ static int side_create(kv_cache *kv, const kv_place *at, kvant_kv_side *s, const
     KVANT_TRY(at->dev->vt->alloc(at->dev, kv_tail_bytes(h_kv, d) * (size_t)kv->tails.n, &mem, diag));
     s->tail = mem;
     return KVANT_OK;
+}
+
+/* The parameter of layer l's formats: that of its place among the layers with K and V. */
+static const void *param_of(const kv_config *cfg, const kv_place *at, int l)
+{
+    int i = 0;
+
+    for (int before = 0; before < l; before++)
+        i += kv_has_attn(cfg, before);
+    return at->n_params == 0 ? NULL : at->params[i < at->n_params ? i : at->n_params - 1];
 }
 
 /* Asks the device for the order of bytes in full pages of a part of layer l. */
@@ -173,8 +183,8 @@ static int layer_create(kv_cache *kv, int part, int l, kvant_diag *diag)
     void *conv = NULL;
 
     if (kv_has_attn(cfg, l)) {
-        KVANT_TRY(side_create(kv, at, &kv->k[i], t->k, heads, t->d_k, n_pages, diag));
-        KVANT_TRY(side_create(kv, at, &kv->v[i], t->v, heads, t->d_v, n_pages, diag));
+        KVANT_TRY(side_create(kv, at, &kv->k[i], t->k, param_of(cfg, at, l), heads, t->d_k, n_pages, diag));
+        KVANT_TRY(side_create(kv, at, &kv->v[i], t->v, param_of(cfg, at, l), heads, t->d_v, n_pages, diag));
         choose_layout(kv, part, l);
     }
     if (!kv_has_state(cfg, l))

@@ -41,10 +41,12 @@ typedef struct kv_types {
 
 enum { KV_LAYER_ATTN = 1, KV_LAYER_STATE = 2, KV_LAYER_WINDOW = 4 };
 
-/* A device that holds the caches of some layers, and on it the projection of formats that need one. */
+/* A device that holds the caches of some layers, and on it the projections of formats that need one: that of the i-th
+ * layer with K and V, the last for those behind them. */
 typedef struct kv_place {
     kvant_device *dev;
-    const void *param;
+    void *const *params;
+    int n_params;
 } kv_place;
 
 enum { KV_MOST_PLACES = 16 };

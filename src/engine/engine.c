@@ -278,19 +278,53 @@ static int wants_projection(const kvant_engine *e)
     return wanted;
 }
 
-/* The one projection of every layer (kvant/qjl.h says why one), on each device. */
-static int create_projection(kvant_engine *e, kvant_diag *diag)
+/* Matrices of the user's file: one for all layers, or one for each with K and V (drafting blocks take the last). */
+static int count_projections(const kvant_engine *e, int *n, kvant_diag *diag)
 {
-    const size_t bytes = KVANT_QJL_VALUES * sizeof(float);
-    float *host = kvant_alloc(bytes);
-    int code = host ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "projection: out of memory");
+    int layers = 0;
 
-    if (code == KVANT_OK && e->p.qjl_projection)
-        code = kvant_qjl_projection_load(e->p.qjl_projection, host, diag);
-    else if (code == KVANT_OK)
+    *n = 1;
+    if (!e->p.qjl_projection)
+        return KVANT_OK;
+    for (int l = 0; l < e->m->hp.n_layer; l++)
+        layers += (e->kinds[l] & KV_LAYER_ATTN) != 0;
+    KVANT_TRY(kvant_qjl_projection_count(e->p.qjl_projection, n, diag));
+    if (*n == 1 || *n == layers)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "projection %s: %d matrices, want one, or %d for the layers with K and V",
+                      e->p.qjl_projection, *n, layers);
+}
+
+/* Projection i on each device. */
+static int create_projection(kvant_engine *e, int i, float *host, kvant_diag *diag)
+{
+    if (e->p.qjl_projection)
+        KVANT_TRY(kvant_qjl_projection_read(e->p.qjl_projection, i, host, diag));
+    else
         kvant_qjl_projection_build(KVANT_QJL_SEED, host);
-    for (int i = 0; code == KVANT_OK && i < e->split.n; i++)
-        code = device_param_load(e->place[i].dev, host, bytes, &e->place[i].projection, diag);
+    for (int at = 0; at < e->split.n; at++) {
+        engine_place *place = &e->place[at];
+        KVANT_TRY(device_param_load(place->dev, host, KVANT_QJL_VALUES * sizeof *host, &place->projections[i], diag));
+        place->n_projections = i + 1;
+    }
+    return KVANT_OK;
+}
+
+static int create_projections(kvant_engine *e, kvant_diag *diag)
+{
+    int n, code = KVANT_OK;
+
+    KVANT_TRY(count_projections(e, &n, diag));
+    float *host = kvant_alloc(KVANT_QJL_VALUES * sizeof *host);
+    for (int at = 0; at < e->split.n; at++) {
+        e->place[at].projections = kvant_calloc((size_t)n, sizeof(void *));
+        if (!e->place[at].projections)
+            code = KVANT_ENOMEM;
+    }
+    if (!host || code < 0)
+        code = kvant_fail(diag, KVANT_ENOMEM, "projection: out of memory");
+    for (int i = 0; code == KVANT_OK && i < n; i++)
+        code = create_projection(e, i, host, diag);
     kvant_free(host);
     e->p.qjl_projection = NULL;    /* the caller's string: not kept */
     return code;
@@ -327,9 +361,9 @@ static int create_cache(kvant_engine *e, kvant_diag *diag)
     KVANT_TRY(engine_types(e->m, &e->p, e->types, diag));
     engine_kv_config(e->m, &e->p, e->types, e->kinds, &cfg);
     if (wants_projection(e))
-        KVANT_TRY(create_projection(e, diag));
+        KVANT_TRY(create_projections(e, diag));
     for (int i = 0; i < e->split.n; i++)
-        e->kv_places[i] = (kv_place){ e->place[i].dev, e->place[i].projection };
+        e->kv_places[i] = (kv_place){ e->place[i].dev, e->place[i].projections, e->place[i].n_projections };
     cfg.places = e->kv_places;
     cfg.n_places = e->split.n;
     cfg.place_of = e->split.of;
@@ -389,10 +423,13 @@ int kvant_engine_create(kvant_model *m, const kvant_engine_params *p, kvant_engi
 
 static void free_place(engine_place *at)
 {
-    void *mem[] = { at->projection, at->scratch, at->in_dev, at->lora_rows };
+    void *mem[] = { at->scratch, at->in_dev, at->lora_rows };
 
     if (!at->dev)
         return;
+    for (int i = 0; i < at->n_projections; i++)
+        at->dev->vt->free(at->dev, at->projections[i]);
+    kvant_free(at->projections);
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         if (mem[i])
             at->dev->vt->free(at->dev, mem[i]);

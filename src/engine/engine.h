@@ -63,7 +63,8 @@ typedef struct engine_split {
 /* A device, and what the engine has on it: addresses are the device's. */
 typedef struct engine_place {
     kvant_device *dev;
-    void *projection;                          /* f32[128][256] of qjl1_256, or NULL */
+    void **projections;                        /* [n_projections] f32[128][256] of qjl1_256, or NULL */
+    int n_projections;
     engine_weights weights;
     unsigned char fused[KVANT_OP_COUNT];
     unsigned char *scratch;                    /* activations */

@@ -117,14 +117,15 @@ static int mix_projection(mix *h, const kvant_engine *e, kvant_diag *diag)
 
     const engine_place *first = &e->place[0];
 
-    if (!first->projection)
+    if (first->n_projections == 0)
         return KVANT_OK;
     float *host = kvant_alloc(bytes);
-    if (!host)
-        return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
-    const int code = first->dev->vt->copy_out(first->dev, host, first->projection, bytes, diag);
-    if (code == KVANT_OK)
-        mix_bytes(h, host, bytes);
+    int code = host ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "session: out of memory");
+    for (int i = 0; code == KVANT_OK && i < first->n_projections; i++) {
+        code = first->dev->vt->copy_out(first->dev, host, first->projections[i], bytes, diag);
+        if (code == KVANT_OK)
+            mix_bytes(h, host, bytes);
+    }
     kvant_free(host);
     return code;
 }

@@ -90,7 +90,7 @@ static int create_place(kvant_engine *e, int i, kvant_diag *diag)
 static int create_lists(kvant_engine *e, kvant_diag *diag)
 {
     engine_tensor *t = e->way.tensor;
-    const size_t ranges = 5 + 7 * (size_t)e->kv.cfg.n_layer;
+    const size_t ranges = 4 + (size_t)e->place[0].n_projections + 7 * (size_t)e->kv.cfg.n_layer;
 
     t->cap = 2 * build_max_ops(e->m);
     t->shape = kvant_calloc((size_t)e->m->n_specs, sizeof *t->shape);
@@ -224,20 +224,25 @@ static void put_layer(kvant_engine *e, int l)
 void tensor_ranges(kvant_engine *e)
 {
     engine_tensor *t = e->way.tensor;
-    void *at[5][KV_MOST_PLACES] = { { NULL } };
+    void *at[4][KV_MOST_PLACES] = { { NULL } };
     const engine_place *first = &e->place[0];
-    const size_t bytes[] = { t->scratch_bytes, first->in_values * sizeof(int32_t), first->weights.vec_bytes, 1,
+    const size_t bytes[] = { t->scratch_bytes, first->in_values * sizeof(int32_t), first->weights.vec_bytes,
                              (size_t)e->p.n_ubatch * sizeof(int32_t) };
 
     t->n_range = 0;
     for (int i = 0; i < t->n; i++) {
         const engine_place *p = &e->place[i];
-        void *mem[] = { p->scratch, p->in_dev, p->weights.vec_mem, p->projection, p->lora_rows };
-        for (int j = 0; j < 5; j++)
+        void *mem[] = { p->scratch, p->in_dev, p->weights.vec_mem, p->lora_rows };
+        for (int j = 0; j < 4; j++)
             at[j][i] = mem[j];
     }
-    for (int j = 0; j < 5; j++)
+    for (int j = 0; j < 4; j++)
         put(t, bytes[j], at[j]);
+    for (int j = 0; j < first->n_projections; j++) {
+        for (int i = 0; i < t->n; i++)
+            at[0][i] = e->place[i].projections[j];
+        put(t, 1, at[0]);
+    }
     for (int l = 0; l < e->kv.cfg.n_layer; l++)
         put_layer(e, l);
     qsort(t->range, (size_t)t->n_range, sizeof *t->range, by_address);
