@@ -15,6 +15,7 @@ typedef struct setup {
     int len[MAX_SEQS]; /* tokens in the cache of each sequence; the last ones are the queries */
     int n_query[MAX_SEQS];
     int compute; /* enum kvant_compute */
+    int sink_pages;
 } setup;
 
 /* A cache with its sequences written, and queries. */
@@ -172,6 +173,7 @@ static void scene_open(scene *s, const setup *set, uint64_t seed)
     a->d_v = set->d_v;
     a->scale = 1.0f / sqrtf((float)set->d_k);
     a->tail_pages = set->tail_pages;
+    a->sink_pages = set->sink_pages;
     a->compute = set->compute;
 }
 
@@ -223,9 +225,9 @@ static const char *text_of(const scene *s)
     static char text[200];
     const setup *t = &s->set;
 
-    snprintf(text, sizeof text, "K %s V %s h %d/%d d %d/%d tail %d seqs %d compute %d window %d cap %g%s", t->k, t->v,
-             t->h, t->h_kv, t->d_k, t->d_v, t->tail_pages * KVANT_PAGE, t->n_seqs, t->compute, s->a.window,
-             (double)s->a.softcap, s->a.sinks ? " sinks" : "");
+    snprintf(text, sizeof text, "K %s V %s h %d/%d d %d/%d tail %d sink %d seqs %d compute %d window %d cap %g%s", t->k,
+             t->v, t->h, t->h_kv, t->d_k, t->d_v, t->tail_pages * KVANT_PAGE, t->sink_pages * KVANT_PAGE, t->n_seqs,
+             t->compute, s->a.window, (double)s->a.softcap, s->a.sinks ? " sinks" : "");
     return text;
 }
 
@@ -439,7 +441,7 @@ static void check_shapes(void)
                 continue;
             const setup set = {
                 names[f],       names[f],     2 * group[(f + (size_t)d) % 4], 2, dims[d], dims[(d + 2) % 6], d % 3, 3,
-                { 66, 1, 150 }, { 66, 1, 3 }, (int)(f + (size_t)d) & 1
+                { 66, 1, 150 }, { 66, 1, 3 }, (int)(f + (size_t)d) & 1, d & 1
             };
             setup same = set;
             if (kvant_format_check(kvant_format_find(names[f]), set.d_v, NULL) != KVANT_OK)
@@ -450,7 +452,7 @@ static void check_shapes(void)
         for (int tail = 0; tail < 3; tail++)
             for (int compute = 0; compute < 2; compute++) {
                 const setup set = {
-                    "tbq4_0", "q8_0", group[g] * 3, 3, 64, 64, tail, 2, { 200, 90 }, { 140, 3 }, compute
+                    "tbq4_0", "q8_0", group[g] * 3, 3, 64, 64, tail, 2, { 200, 90 }, { 140, 3 }, compute, g & 1
                 };
                 one(&set, 2000 + (uint64_t)(g * 6 + tail * 2 + compute), 1);
             }
@@ -472,7 +474,8 @@ static void check_long(void)
                             .n_seqs = 5,
                             .len = { 2500, 1024, 1025, 17, 1100 },
                             .n_query = { 1, 1, 2, 17, 70 },
-                            .compute = i / 3 };
+                            .compute = i / 3,
+                          .sink_pages = i % 2 };
         one(&set, 3000 + (uint64_t)i, 1);
     }
 }
@@ -480,7 +483,7 @@ static void check_long(void)
 /* Scores that grow without end: every page brings a new maximum, and the first ones fall out of range. */
 static void check_steep(void)
 {
-    const setup set = { "f32", "f32", 2, 1, 64, 64, 0, 1, { 2100 }, { 2 }, KVANT_COMPUTE_F32 };
+    const setup set = { "f32", "f32", 2, 1, 64, 64, 0, 1, { 2100 }, { 2 }, KVANT_COMPUTE_F32, 0 };
     scene s;
 
     scene_open(&s, &set, 4000);
@@ -508,7 +511,7 @@ static void check_window(void)
 
     for (int i = 0; i < 24; i++) {
         const setup set = { names[i % 4], names[(i + i / 4) % 4], 4, 2, 64, 64, i % 3, 5,
-                            { 2500, 1024, 1090, 90, 1170 }, { 1, 1, 2, 90, 140 }, i / 3 % 2 };
+                            { 2500, 1024, 1090, 90, 1170 }, { 1, 1, 2, 90, 140 }, i / 3 % 2, i % 2 };
         scene s;
 
         scene_open(&s, &set, 5000 + (uint64_t)i);
@@ -524,7 +527,8 @@ static void check_window(void)
 /* A window no shorter than the context is none. */
 static void check_wide_window(void)
 {
-    const setup set = { "tbq4_0", "f16", 4, 2, 64, 64, 1, 3, { 1100, 64, 1090 }, { 1, 64, 100 }, KVANT_COMPUTE_AUTO };
+    const setup set = { "tbq4_0", "f16", 4, 2, 64, 64, 1, 3, { 1100, 64, 1090 }, { 1, 64, 100 },
+                        KVANT_COMPUTE_AUTO, 0 };
     const kvant_cpu_kernel *kernel;
     const char *name;
     int usable;
@@ -549,9 +553,35 @@ static void check_wide_window(void)
     scene_close(&s);
 }
 
+/* First pages that are exact are those of an exact tail that reaches them, in the reference and in what runs. */
+static void check_sink(void)
+{
+    const setup set = { .k = "tbq4_0", .v = "ptcq3", .h = 4, .h_kv = 2, .d_k = 128, .d_v = 128, .tail_pages = 1,
+                        .n_seqs = 1, .len = { 190 }, .n_query = { 1 } };
+    const kvant_cpu_kernel *kernels[] = { kvant_op_reference(KVANT_OP_ATTN), kvant_op_cpu(KVANT_OP_ATTN) };
+    scene s;
+
+    scene_open(&s, &set, 77);
+    for (int i = 0; i < 2; i++) {
+        const int pages[3][2] = { { 1, 2 }, { 3, 0 }, { 1, 0 } }; /* tail, sink */
+        float *out[3];
+        for (int j = 0; j < 3; j++) {
+            s.a.tail_pages = pages[j][0];
+            s.a.sink_pages = pages[j][1];
+            out[j] = run(&s, kernels[i], &s.a, 1, 0);
+        }
+        CHECK(memcmp(out[0], out[1], s.out_floats * sizeof(float)) == 0, "kernel %d: a sink of 2 pages is no tail", i);
+        CHECK(memcmp(out[0], out[2], s.out_floats * sizeof(float)) != 0, "kernel %d: a sink changes nothing", i);
+        for (int j = 0; j < 3; j++)
+            check_guard_free(out[j]);
+    }
+    scene_close(&s);
+}
+
 int main(void)
 {
     check_formats();
+    check_sink();
     check_shapes();
     check_long();
     check_steep();

@@ -247,7 +247,8 @@ static int check_attend(const kvant_format *fk, const kvant_format *fv, int d, e
                                     of == FAR ? LONG : STRIDE * KVANT_PAGE - 1,
                                     0,
                                     0.0f,
-                                    NULL };
+                                    NULL,
+                                    0 };
         if (of != WITH_PROMPT)
             add_ops(&o, KVANT_OP_PAGE_SEAL, o.seal, sizeof o.seal[0], seals);
         make_ready(&o, how, x, rows, ld, h, d, at + 21, weights);

@@ -418,12 +418,14 @@ static void check_errors(void)
 
 static void check_params(void)
 {
-    struct { kvant_engine_params p; const char *word; } cases[12];
+    struct { kvant_engine_params p; const char *word; } cases[14];
     int n = 0;
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 14; i++)
         cases[i].p = params("f16", 1, 1);
     cases[n].p.state_type = "f16"; cases[n++].word = "state type: \"f16\", wanted f32 or bf16";
     cases[n].p.kv_tail = 65; cases[n++].word = "multiple of 64";
+    cases[n].p.kv_tail = 0; cases[n].p.kv_sink = 64; cases[n++].word = "a tail of 64 or more";
+    cases[n].p.kv_sink = -1; cases[n++].word = "exact first tokens";
     cases[n].p.type_k = "q9_0"; cases[n++].word = "q9_0";
     cases[n].p.type_layers = "0-99=f16"; cases[n++].word = "layers 0 to";
     cases[n].p.type_layers = "x=f16"; cases[n++].word = "wanted LAYER";
@@ -500,6 +502,40 @@ static void check_cancel(void)
     CHECK(kvant_seq_length(r.e, a) == 0, "cancelled step counted");
     CHECK(kvant_step(r.e, &it, 1, &d) == KVANT_OK, "after cancel: %s", d.text);
     rig_close(&r);
+}
+
+/* A prompt of LEN tokens in pieces of `cut` and decoded ones, with so many exact first tokens and such a tail. */
+static void with_sink(const char *arch, const char *type, int sink, int tail, int cut, float *out)
+{
+    kvant_engine_params p = params(type, 1, 1);
+    int32_t prompt[LEN];
+    rig r;
+
+    p.kv_sink = sink;
+    p.kv_tail = tail;
+    make_tokens(prompt, LEN, 7);
+    memset(out, 0xFF, sizeof reference);
+    if (!rig_open(&r, arch, p))
+        return;
+    solo(&r, prompt, LEN, cut, out);
+    rig_close(&r);
+}
+
+/* First tokens stay exact as long as the sequence: where they are all of it, as a tail of that length; how a prompt is
+ * cut does not matter. */
+static void check_sink(const char *arch, const char *type)
+{
+    const size_t bytes = (size_t)(STEPS + 1) * VOCAB_LIMIT * sizeof(float);
+
+    with_sink(arch, type, 0, 256, LEN, reference);
+    with_sink(arch, type, 193, 64, 64, other);
+    CHECK(memcmp(reference, other, bytes) == 0, "%s %s: 193 exact first tokens are no exact tail", arch,
+          type);
+    with_sink(arch, type, 1, 64, LEN, reference);
+    with_sink(arch, type, 64, 64, 64, other);
+    CHECK(memcmp(reference, other, bytes) == 0, "%s %s: one exact token is not a page, cut", arch, type);
+    with_sink(arch, type, 0, 64, 64, other);
+    CHECK(memcmp(reference, other, bytes) != 0, "%s %s: exact first tokens change nothing", arch, type);
 }
 
 /* A file of n projections, of the seeds from `seed` on (step 0: all of it). */
@@ -592,6 +628,8 @@ int main(void)
     check_page_end("qwen3moe", "q8_0");
     check_bf16_states("qwen3next");
     check_bf16_states("qwen35");
+    check_sink("llama", "tbq4_0");
+    check_sink("qwen35", "ptcq3");
     check_projections("llama", 2);
     check_errors();
     check_params();

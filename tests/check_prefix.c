@@ -10,6 +10,8 @@
 
 enum { LONG = 300 };
 
+static int sink; /* exact first tokens of the engines from here on */
+
 static kvant_engine_params engine_params(const char *type, int tail, int snapshots)
 {
     kvant_engine_params p = kvant_engine_defaults();
@@ -21,6 +23,7 @@ static kvant_engine_params engine_params(const char *type, int tail, int snapsho
     p.pool_tokens = 60 * KVANT_PAGE;
     p.snapshots = snapshots;
     p.kv_tail = tail;
+    p.kv_sink = sink;
     return p;
 }
 
@@ -483,6 +486,13 @@ int main(void)
     check_pairs(hybrid, "tbq4_0", 192, 15, 37);
     check_pairs(dense, "tbq4_0", 192, 10, 37);
     check_pairs(dense, "tbq4_0", 64, 0, 17);
+    sink = 100;
+    check_forks(dense, "tbq4_0", 64, 3);
+    check_forks(hybrid, "ptcq3", 128, 7);
+    check_pairs(hybrid, "tbq4_0", 64, 15, 41);
+    check_pairs(dense, "tbq4_0", 64, 10, 17);
+    check_pairs(dense, "tbq4_0", 192, 10, 37);
+    sink = 0;
     check_collisions(dense);
     check_collisions(hybrid);
     check_eviction();

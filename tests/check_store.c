@@ -30,6 +30,8 @@ static int folder; /* dir, opened */
 
 static const char *state_type; /* of the engines from here on; NULL: the default */
 
+static int sink; /* exact first tokens of the engines from here on */
+
 static kvant_engine_params engine_params(const char *type, int tail)
 {
     kvant_engine_params p = kvant_engine_defaults();
@@ -42,6 +44,7 @@ static kvant_engine_params engine_params(const char *type, int tail)
     p.pool_tokens = 24 * KVANT_PAGE;
     p.snapshots = 6;
     p.kv_tail = tail;
+    p.kv_sink = sink;
     return p;
 }
 
@@ -373,20 +376,23 @@ static void check_foreign(void)
 {
     const struct {
         const char *path, *type;
-        int tail;
+        int tail, sink;
         const char *wanted;
-    } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64, "another model (its tensors, or adapters, differ)" },
-                  { "tests/golden/tiny/qwen35.gguf", "f16", 64, "other cache formats" },
-                  { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128, "other cache formats" } };
+    } other[] = { { "tests/golden/tiny/qwen35moe.gguf", "tbq4_0", 64, 0, "another model (its tensors, or adapters, differ)" },
+                  { "tests/golden/tiny/qwen35.gguf", "f16", 64, 0, "other cache formats" },
+                  { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 128, 0, "other cache formats" },
+                  { "tests/golden/tiny/qwen35.gguf", "tbq4_0", 64, 64, "other cache formats" } };
     serve_rig r;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
+        sink = other[i].sink;
         if (!serve_open(&r, other[i].path, engine_params(other[i].type, other[i].tail), session_params()))
             return;
         const reply no = store_act(&r, KVANT_SLOT_RESTORE, 1, "one", salt_a);
         CHECK(no.r.code == KVANT_EFORMAT && strstr(no.text, other[i].wanted), "P-04 foreign %d: %s", i, no.text);
         serve_close(&r);
     }
+    sink = 0;
 }
 
 /* States of another type, both ways; then the file's own. */
@@ -656,6 +662,13 @@ int main(void)
     check_full_pool(dense);
     check_foreign();
     check_foreign_states();
+    sink = 128;
+    check_continue(hybrid, "tbq4_0", 64, 190, 70);
+    check_continue(dense, "ptcq3", 128, 190, 70);
+    check_continue(dense, "tbq4_0", 64, 100, 5);
+    check_cache(dense, "tbq4_0", 64);
+    check_cache(hybrid, "tbq4_0", 128);
+    sink = 0;
     state_type = "bf16";
     check_continue(hybrid, "tbq4_0", 64, 65, 64);
     check_continue(hybrid, "f16", 64, 190, 70);

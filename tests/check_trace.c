@@ -319,6 +319,7 @@ static kvant_engine_params engine_of(uint64_t seed, rng *r)
 
     p.type_k = p.type_v = type_of(seed);
     p.kv_tail = tails[rng_below(r, 4)];
+    p.kv_sink = p.kv_tail > 0 && seed / 3 % 3 == 0 ? 64 + 64 * (int)(seed % 2) : 0;
     p.threads = 1;
     p.max_seqs = 4 + (int)rng_below(r, 13);
     p.n_ctx = ROOM;
@@ -411,8 +412,8 @@ static int run_trace(uint64_t seed, trace *totals)
     kvant_session_params sp = session_of(&t.random);
     const int drafts = seed / MODELS % 3 > 0, recurs = seed % MODELS == 0 || seed % MODELS == 2 || seed % MODELS > 4;
 
-    snprintf(t.name, sizeof t.name, "check_trace %d %llu: %s %s tail %d, %d pages, %d snapshots", STEPS_PER_TRACE,
-             (unsigned long long)seed, strrchr(models[seed % MODELS], '/') + 1, ep.type_k, ep.kv_tail,
+    snprintf(t.name, sizeof t.name, "check_trace %d %llu: %s %s tail %d, sink %d, %d pages, %d snapshots", STEPS_PER_TRACE,
+             (unsigned long long)seed, strrchr(models[seed % MODELS], '/') + 1, ep.type_k, ep.kv_tail, ep.kv_sink,
              (int)(ep.pool_tokens / KVANT_PAGE), ep.snapshots);
     t.promised_bits = !sp.prefix_reuse_decode;
     const int by_model = drafts && !recurs && rng_below(&t.random, 2) == 0; /* the drafter is of the same kind */

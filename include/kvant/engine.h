@@ -188,7 +188,8 @@ typedef struct kvant_engine_params {
     const char *state_type;        /* recurrent states: "f32" or "bf16" (half the bytes; CPU and CUDA); NULL: "f32" */
     int logits_rows;               /* most rows of logits per step; 0: max_seqs */
     /* Snapshots that the prefix cache of a session may keep (recurrent models, models with windows apart, and any with
-     * kv_tail over 64: each takes as much state and windows as a sequence and kv_tail/64 - 1 tail pages); 0: none */
+     * kv_tail over 64 or kv_sink: each takes as much state and windows as a sequence, and kv_tail/64 - 1 + kv_sink/64
+     * tail pages); 0: none */
     int snapshots;
     /* Layers that see only a window keep its pages alone, in a pool of their own, where that is smaller and other
      * layers see everything; 1: they keep all pages, and a prefix can be resumed at any of them */
@@ -221,6 +222,9 @@ typedef struct kvant_engine_params {
      * matrices; split: the parts, NULL: as even as they come.  Each has all KV heads where those are fewer.
      * KVANT_EINVAL: shares that are no whole heads; KVANT_EUNSUPPORTED: gpu_layers, cpu_experts, tensors, mtp too. */
     int split_tensors;
+    /* First tokens of a sequence that stay exact (f16), rounded up to pages of 64; wants kv_tail of 64 or more and
+     * formats under 16 bits; on the CPU alone (KVANT_EUNSUPPORTED).  Prefixes resume from snapshots then. */
+    int kv_sink;
 } kvant_engine_params;
 
 /* Everything 0 or NULL ("default"), except kv_tail -1 and the encoder: best. */

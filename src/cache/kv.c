@@ -35,12 +35,18 @@ static int64_t side_page_bytes(const kvant_format *f, int h_kv, int d)
     return (int64_t)h_kv * KVANT_PAGE * (int64_t)kvant_format_row_bytes(f, d);
 }
 
-/* Every sequence keeps at most T pages between passes, a snapshot T - 1; one prompt of a whole pass adds the pages it
- * fills.  A pass of many that would want more is cut short (kv_pass_tails). */
+/* S of the configuration; 0 when no layer's format needs the tail. */
+static int sink_window(const kv_config *cfg)
+{
+    return tail_window(cfg) > 0 ? cfg->sink / KVANT_PAGE : 0;
+}
+
+/* Every sequence keeps at most T + S pages between passes, a snapshot T - 1 + S; one prompt of a whole pass adds the
+ * pages it fills.  A pass of many that would want more is cut short (kv_pass_tails). */
 static int tail_page_count(const kv_config *cfg)
 {
-    int t = tail_window(cfg);
-    return t == 0 ? 0 : cfg->max_seqs * t + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1);
+    const int t = tail_window(cfg), s = sink_window(cfg);
+    return t == 0 ? 0 : cfg->max_seqs * (t + s) + cfg->n_ubatch / KVANT_PAGE + 2 + cfg->n_snapshots * (t - 1 + s);
 }
 
 /* Most pages that hold what the next token sees in a window: window - 1 tokens, anywhere on the grid, and the open
@@ -226,7 +232,7 @@ static int host_create(kv_cache *kv, kvant_diag *diag)
     kv->ring = kvant_calloc(n, sizeof *kv->ring);
     kv->seqs = kvant_calloc(s, sizeof *kv->seqs);
     kv->tables = kvant_calloc(s * per, sizeof *kv->tables);
-    kv->snap_tail = snapshot_lists(kv, kv->tail_pages + 1);
+    kv->snap_tail = snapshot_lists(kv, kv_snap_tails(kv));
     kv->snap_window = snapshot_lists(kv, kv_snap_windows(kv));
     if (!kv->k || !kv->v || !kv->state || !kv->conv || !kv->ring || !kv->seqs || !kv->tables || !kv->snap_tail ||
         !kv->snap_window)
@@ -246,6 +252,7 @@ int kv_create(const kv_config *cfg, kv_cache *kv, kvant_diag *diag)
     kv->cfg = *cfg;
     kv->stride = kv_pages_for(cfg->n_ctx);
     kv->tail_pages = tail_window(cfg);
+    kv->sink_pages = sink_window(cfg);
     kv->late = all_have_tails(cfg);
     kv->window_pages = window_page_count(cfg) > 0 ? window_keep(cfg) : 0;
     code = page_pool_init(&kv->pages, cfg->n_pages, diag);
@@ -430,7 +437,7 @@ void kv_pass_end(kv_cache *kv, int seq, int pos_end)
     int keep = pos_end / KVANT_PAGE - kv->tail_pages + 1;   /* first page that the next query reads exactly */
 
     if (kv->tail_pages > 0)
-        drop(&kv->tails, s->tail, 0, keep < s->n_pages ? keep : s->n_pages);
+        drop(&kv->tails, s->tail, kv->sink_pages, keep < s->n_pages ? keep : s->n_pages);
     if (kv->window_pages > 0)
         drop(&kv->windows, s->window, 0, kv_first_window(kv, pos_end));
 }

@@ -7,6 +7,8 @@
  *
  * Exact tail: with T = tail/64 pages, query i reads page p exactly iff i/64 - p < T.  A page stays in the tail pool
  * until no later query can read it exactly; it is encoded once, when it is full (docs/decisions/0003-exact-tail.md).
+ * The first S = sink/64 pages of a sequence stay there for good: every query reads them exactly.  They have encoded
+ * pages too, which nothing reads: tables, sharing and the prefix index know one kind of page.
  *
  * Windows: layers whose attention sees only the last `window` tokens have a pool and a table of their own, sized for
  * what all sequences and snapshots may read: pages that no later query sees go back after each pass.  Not where that
@@ -57,7 +59,7 @@ typedef struct kv_config {
     const unsigned char *kinds;    /* [n_layer] KV_LAYER_*; both: K and V, and a state; 0: neither of its own */
     const kv_types *types;         /* [n_layer]; read where a layer has K and V */
     int window;                    /* tokens that a layer with KV_LAYER_WINDOW sees; 0: all, or keep all pages */
-    int tail;                      /* tokens, multiple of 64 */
+    int tail, sink;                /* tokens, multiples of 64; a sink wants a tail */
     int encoder;
     int max_seqs, n_ctx, n_ubatch;
     int n_pages;
@@ -87,12 +89,13 @@ typedef struct kv_seq {
 typedef struct kv_cache {
     kv_config cfg;
     int stride;                    /* logical pages per sequence */
-    int tail_pages;                /* T */
+    int tail_pages, sink_pages;    /* T, S; S is 0 where T is */
     int late;                      /* every row of the open page is in the tail: it gets its page when it is full */
     int window_pages;              /* most pages of windowed layers that a sequence keeps; 0: they are not apart */
     page_pool pages, tails, windows;
     page_pool snaps;               /* snapshot ids; snapshot i lies in state slot max_seqs + i */
-    int32_t *snap_tail;            /* [n_snapshots][T - 1] tail pages that a snapshot holds, -1: none */
+    int32_t *snap_tail;            /* [n_snapshots][kv_snap_tails] tail pages that a snapshot holds, -1: none: from its
+                                    * last page back, then the first S of those before */
     int32_t *snap_window;          /* [n_snapshots][kv_snap_windows] the same of windows: from its last page back */
     /* [parts][n_layer]: kv_at */
     kvant_kv_side *k, *v;
@@ -186,6 +189,20 @@ static inline int kv_snap_windows(const kv_cache *kv)
     return kv->window_pages > 0 ? (kv->cfg.window + KVANT_PAGE - 2) / KVANT_PAGE : 0;
 }
 
+/* Tail pages that a snapshot, whose length is on the grid, holds: the newest without the open one, and the sink's. */
+static inline int kv_snap_tails(const kv_cache *kv)
+{
+    return kv->tail_pages > 0 ? kv->tail_pages - 1 + kv->sink_pages : 0;
+}
+
+/* Logical page of entry j of a snapshot of m pages, or -1: it has none. */
+static inline int kv_snap_tail_page(const kv_cache *kv, int m, int j)
+{
+    const int newest = kv->tail_pages - 1, p = j < newest ? m - 1 - j : j - newest;
+
+    return p >= 0 && (j < newest || p < m - newest) ? p : -1;
+}
+
 /* Pages that hold this many tokens. */
 static inline int kv_pages_for(int tokens)
 {
@@ -241,7 +258,7 @@ void kv_pass_end(kv_cache *kv, int seq, int pos_end);
 /* ---- kv_copy.c: sharing and copies ---- */
 
 /* A position can be resumed from pages alone, without a snapshot: no recurrent layer, no window apart, no exact tail
- * beyond a page. */
+ * beyond a page and no exact first pages. */
 int kv_pages_suffice(const kv_cache *kv);
 /* An empty sequence gets n shared full pages: its length becomes 64 n.  The caller loads a snapshot of that position
  * next, unless pages suffice. */

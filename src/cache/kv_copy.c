@@ -156,7 +156,7 @@ int kv_pages_suffice(const kv_cache *kv)
     for (int l = 0; l < kv->cfg.n_layer; l++)
         if (kv_has_state(&kv->cfg, l))
             return 0;
-    return kv->tail_pages <= 1 && kv->window_pages == 0;
+    return kv->tail_pages <= 1 && kv->sink_pages == 0 && kv->window_pages == 0;
 }
 
 void kv_seq_share(kv_cache *kv, int seq, const int32_t *pages, int n)
@@ -182,10 +182,30 @@ void kv_seq_adopt(kv_cache *kv, int seq, int p, int page)
     *own = page;
 }
 
-/* Tail pages that a sequence of length 64 m keeps: logical pages m-T+1 .. m-1, all full and so never written again. */
+/* Tail pages that a sequence of length 64 m keeps: logical pages m-T+1 .. m-1 and 0 .. S-1, all full and so never
+ * written again. */
 static int32_t *snapshot_tails(kv_cache *kv, int snap)
 {
-    return kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
+    return kv->snap_tail + (size_t)snap * (size_t)kv_snap_tails(kv);
+}
+
+static void list_tails(kv_cache *kv, const kv_seq *s, int m, int32_t *list)
+{
+    for (int j = 0; j < kv_snap_tails(kv); j++) {
+        const int p = kv_snap_tail_page(kv, m, j);
+        list[j] = p >= 0 ? s->tail[p] : -1;
+        if (list[j] >= 0)
+            page_pool_ref(&kv->tails, list[j]);
+    }
+}
+
+static void share_tails(kv_cache *kv, const int32_t *list, int m, kv_seq *s)
+{
+    for (int j = 0; j < kv_snap_tails(kv); j++)
+        if (list[j] >= 0) {
+            s->tail[kv_snap_tail_page(kv, m, j)] = list[j];
+            page_pool_ref(&kv->tails, list[j]);
+        }
 }
 
 /* As snapshot_tails, for windows: m-1 down to the first that the token at 64 m sees; full as well. */
@@ -230,7 +250,7 @@ int kv_snapshot_save(kv_cache *kv, int seq, int snap, kvant_diag *diag)
 
     KVANT_TRY(kv_settle(kv, seq, diag));
     KVANT_TRY(state_copy(kv, seq, kv->cfg.max_seqs + snap, diag));
-    list_pages(&kv->tails, s->tail, m, snapshot_tails(kv, snap), kv->tail_pages - 1);
+    list_tails(kv, s, m, snapshot_tails(kv, snap));
     list_pages(&kv->windows, s->window, m, snapshot_windows(kv, snap), kv_snap_windows(kv));
     return KVANT_OK;
 }
@@ -241,14 +261,14 @@ int kv_snapshot_load(kv_cache *kv, int snap, int seq, kvant_diag *diag)
     const int m = s->len / KVANT_PAGE;
 
     KVANT_TRY(state_copy(kv, kv->cfg.max_seqs + snap, seq, diag));
-    share_pages(&kv->tails, snapshot_tails(kv, snap), kv->tail_pages - 1, m, s->tail);
+    share_tails(kv, snapshot_tails(kv, snap), m, s);
     share_pages(&kv->windows, snapshot_windows(kv, snap), kv_snap_windows(kv), m, s->window);
     return KVANT_OK;
 }
 
 void kv_snapshot_free(kv_cache *kv, int snap)
 {
-    forget_pages(&kv->tails, snapshot_tails(kv, snap), kv->tail_pages - 1);
+    forget_pages(&kv->tails, snapshot_tails(kv, snap), kv_snap_tails(kv));
     forget_pages(&kv->windows, snapshot_windows(kv, snap), kv_snap_windows(kv));
     page_pool_unref(&kv->snaps, snap);
 }

@@ -191,13 +191,23 @@ int kv_range_write(const kv_range *r, const uint8_t *buf, kvant_diag *diag)
 
 /* ---- whole sequences ---- */
 
-int kv_image_first_tail(const kv_cache *kv, int len)
+int kv_image_next_tail(const kv_cache *kv, int len, int p)
 {
-    const int first = len / KVANT_PAGE - kv->tail_pages + 1;
+    const int pages = kv_pages_for(len), first = len / KVANT_PAGE - kv->tail_pages + 1;
 
     if (kv->tail_pages == 0)
-        return kv_pages_for(len);
-    return first > 0 ? first : 0;
+        return pages;
+    p = p < kv->sink_pages || p > first ? p : first;
+    return p < pages ? p : pages;
+}
+
+int kv_image_tails(const kv_cache *kv, int len)
+{
+    int n = 0;
+
+    for (int p = kv_image_next_tail(kv, len, 0); p < kv_pages_for(len); p = kv_image_next_tail(kv, len, p + 1))
+        n++;
+    return n;
 }
 
 int kv_image_first_window(const kv_cache *kv, int len)
@@ -209,11 +219,11 @@ int kv_image_first_window(const kv_cache *kv, int len)
 
 size_t kv_image_bytes(const kv_cache *kv, int len)
 {
-    const size_t pages = (size_t)kv_pages_for(len), first = (size_t)kv_image_first_tail(kv, len);
+    const size_t pages = (size_t)kv_pages_for(len);
 
     return pages * kv_page_image_bytes(kv) +
            (pages - (size_t)kv_image_first_window(kv, len)) * kv_window_image_bytes(kv) +
-           (pages - (first < pages ? first : pages)) * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
+           (size_t)kv_image_tails(kv, len) * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
 }
 
 typedef struct cursor {
@@ -251,7 +261,7 @@ static int walk_sequence(const kv_cache *kv, int seq, int len, kv_range_fn fn, v
         KVANT_TRY(kv_walk_page(kv, s->table[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
     for (int p = kv_image_first_window(kv, len); p < kv_pages_for(len); p++)
         KVANT_TRY(kv_walk_window(kv, s->window[p], rows_of(len, p), rows_of(len, p) < KVANT_PAGE, fn, ctx, diag));
-    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
+    for (int p = kv_image_next_tail(kv, len, 0); p < kv_pages_for(len); p = kv_image_next_tail(kv, len, p + 1))
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows_of(len, p), fn, ctx, diag));
     return kv_walk_state(kv, seq, fn, ctx, diag);
 }
@@ -268,7 +278,7 @@ void kv_image_reserve(kv_cache *kv, int seq, int len)
     kv_seq *s = &kv->seqs[seq];
 
     kv_reserve(kv, seq, len);
-    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++)
+    for (int p = kv_image_next_tail(kv, len, 0); p < kv_pages_for(len); p = kv_image_next_tail(kv, len, p + 1))
         s->tail[p] = page_pool_take(&kv->tails);
     for (int p = kv_image_first_window(kv, len); p < kv_pages_for(len); p++)
         s->window[p] = page_pool_take(&kv->windows);

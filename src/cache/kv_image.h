@@ -3,7 +3,8 @@
  *
  *   pages 0 .. ceil(len/64)-1:  per attention layer the K page, then the V page; without layers of windows apart
  *   pages of windows, ascending: the same of those layers; what the next token sees, .. ceil(len/64)-1
- *   tail pages, ascending:      per attention layer with a tail K, then V; pages len/64 - T + 1 .. ceil(len/64)-1
+ *   tail pages, ascending:      per attention layer with a tail K, then V; pages 0 .. S-1 and len/64 - T + 1 ..
+ *                               ceil(len/64)-1, each once
  *   state:                      per recurrent layer the state, then the conv window
  *
  * Rows behind the length are zeros in an image, whatever the pool held there before: another sequence's rows never
@@ -51,9 +52,10 @@ size_t kv_state_image_bytes(const kv_cache *kv);
 int kv_range_read(const kv_range *r, uint8_t *buf, kvant_diag *diag);
 int kv_range_write(const kv_range *r, const uint8_t *buf, kvant_diag *diag);
 
-/* First tail page, page of windows of a sequence of this length; the last is ceil(len/64)-1.  None: equal to
- * ceil(len/64). */
-int kv_image_first_tail(const kv_cache *kv, int len);
+/* The first page from p on that a sequence of this length keeps in the tail; ceil(len/64): none. */
+int kv_image_next_tail(const kv_cache *kv, int len, int p);
+int kv_image_tails(const kv_cache *kv, int len);     /* how many there are */
+/* First page of windows of a sequence of this length; the last is ceil(len/64)-1.  None: equal to ceil(len/64). */
 int kv_image_first_window(const kv_cache *kv, int len);
 size_t kv_image_bytes(const kv_cache *kv, int len);
 /* The whole sequence -> buf[kv_image_bytes(len)]; and back into an empty sequence, whose pages (the caller has checked

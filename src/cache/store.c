@@ -18,8 +18,7 @@ size_t store_windows_bytes(const kv_cache *kv)
 
 size_t store_snap_bytes(const kv_cache *kv)
 {
-    const size_t tails = kv->tail_pages > 1 ? (size_t)(kv->tail_pages - 1) : 0;
-    return store_windows_bytes(kv) + tails * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
+    return store_windows_bytes(kv) + (size_t)kv_snap_tails(kv) * kv_tail_image_bytes(kv) + kv_state_image_bytes(kv);
 }
 
 /* A cache without recurrent layers has states of no type. */
@@ -43,12 +42,6 @@ size_t store_largest(const kv_cache *kv)
     return most;
 }
 
-int store_tail_count(const kv_cache *kv, int len)
-{
-    const int n = kv_pages_for(len) - kv_image_first_tail(kv, len);
-    return n > 0 ? n : 0;
-}
-
 int store_window_count(const kv_cache *kv, int len)
 {
     return kv_pages_for(len) - kv_image_first_window(kv, len);
@@ -56,7 +49,7 @@ int store_window_count(const kv_cache *kv, int len)
 
 int store_chunk_count(const kv_cache *kv, int len)
 {
-    return 2 + kv_pages_for(len) + store_window_count(kv, len) + store_tail_count(kv, len);
+    return 2 + kv_pages_for(len) + store_window_count(kv, len) + kv_image_tails(kv, len);
 }
 
 static int bad(kvant_diag *diag, const char *what, uint64_t found, uint64_t wanted)
@@ -76,7 +69,7 @@ static int check_fingerprint(const unsigned char *found, const unsigned char *wa
     static const char *const what[STORE_PARTS] = {
         [STORE_WEIGHTS] = "another model (its tensors, or adapters, differ)",
         [STORE_HPARAMS] = "another model (same tensors, but its hyperparameters or its tokenizer differ)",
-        [STORE_FORMATS] = "other cache formats (--cache-type-k, -v, -layers, --kv-tail or --qjl-projection)",
+        [STORE_FORMATS] = "other cache formats (--cache-type-k, -v, -layers, --kv-tail, --kv-sink or --qjl-projection)",
         [STORE_COMPUTE] = "other arithmetic (--kv-encoder or --compute)"
     };
     enum { PART = STORE_FINGERPRINT / STORE_PARTS };
@@ -207,7 +200,7 @@ static int check_sequence(const kv_cache *kv, const store_key *key, const store_
         KVANT_TRY(check_chunk(r, CHUNK_PAGE, (size_t)h->page_bytes, &p, diag));
     for (int i = 0; i < store_window_count(kv, len); i++)
         KVANT_TRY(check_chunk(r, CHUNK_WINDOW, kv_window_image_bytes(kv), &p, diag));
-    for (int i = 0; i < store_tail_count(kv, len); i++) {
+    for (int i = 0; i < kv_image_tails(kv, len); i++) {
         KVANT_TRY(check_chunk(r, CHUNK_TAIL, (size_t)h->tail_bytes, &p, diag));
         KVANT_TRY(check_halves(p, (size_t)h->tail_bytes, diag));
     }

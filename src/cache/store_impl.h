@@ -55,7 +55,6 @@ size_t store_windows_bytes(const kv_cache *kv);    /* the first of them */
 uint32_t store_state_type(const kv_cache *kv);
 uint32_t store_chunk_crc(const store_chunk *c, const void *payload);
 size_t store_largest(const kv_cache *kv);          /* payload of any chunk */
-int store_tail_count(const kv_cache *kv, int len); /* tail pages of a sequence */
 int store_window_count(const kv_cache *kv, int len);
 int store_chunk_count(const kv_cache *kv, int len); /* of a sequence's file, the end not counted */
 

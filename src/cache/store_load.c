@@ -63,7 +63,7 @@ static int load_sequence(snapshot_loader *l, const store_key *key, int seq, int 
         KVANT_TRY(copy_chunk(l, CHUNK_WINDOW, kv_window_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_window(kv, s->window[p], KVANT_PAGE, 0, scatter, l, diag));
     }
-    for (int p = kv_image_first_tail(kv, len); p < kv_pages_for(len); p++) {
+    for (int p = kv_image_next_tail(kv, len, 0); p < kv_pages_for(len); p = kv_image_next_tail(kv, len, p + 1)) {
         KVANT_TRY(copy_chunk(l, CHUNK_TAIL, kv_tail_image_bytes(kv), diag));
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], KVANT_PAGE, scatter, l, diag));
     }
@@ -108,20 +108,21 @@ static int load_snap_windows(snapshot_loader *l, int id, int depth, kvant_diag *
 static int load_snap(snapshot_loader *l, int depth, int *snap, kvant_diag *diag)
 {
     kv_cache *kv = l->kv;
-    const int id = page_pool_take(&kv->snaps), tails = kv->tail_pages > 1 ? kv->tail_pages - 1 : 0;
-    int32_t *tail = kv->snap_tail + (size_t)(id < 0 ? 0 : id) * (size_t)(kv->tail_pages + 1);
+    const int id = page_pool_take(&kv->snaps), tails = kv_snap_tails(kv);
+    int32_t *tail = kv->snap_tail + (size_t)(id < 0 ? 0 : id) * (size_t)tails;
 
     *snap = id;
     if (id < 0)
         return KVANT_OK;
     int code = load_snap_windows(l, id, depth, diag);
     for (int j = 0; j < tails && code == KVANT_OK; j++) {
-        tail[j] = j <= depth ? page_pool_take(&kv->tails) : -1;
+        const int page = kv_snap_tail_page(kv, depth + 1, j);
+        tail[j] = page >= 0 ? page_pool_take(&kv->tails) : -1;
         if (tail[j] >= 0)
             code = kv_walk_tail(kv, tail[j], KVANT_PAGE, scatter, l, diag);
         else
             l->at += kv_tail_image_bytes(kv);
-        if (tail[j] < 0 && j <= depth)
+        if (tail[j] < 0 && page >= 0)
             code = kvant_fail(diag, KVANT_ENOSPC, "snapshot: no tail page is free");
     }
     if (code == KVANT_OK)

@@ -115,7 +115,8 @@ static int put_sequence(snapshot_writer *w, int seq, const int32_t *tokens, kvan
         KVANT_TRY(kv_walk_window(kv, s->window[p], open ? rows : KVANT_PAGE, open, gather, w, diag));
         KVANT_TRY(flush_chunk(w, CHUNK_WINDOW, diag));
     }
-    for (int p = kv_image_first_tail(kv, s->len); p < kv_pages_for(s->len); p++) {
+    for (int p = kv_image_next_tail(kv, s->len, 0); p < kv_pages_for(s->len);
+         p = kv_image_next_tail(kv, s->len, p + 1)) {
         const int rows = s->len - p * KVANT_PAGE;
         KVANT_TRY(kv_walk_tail(kv, s->tail[p], rows < KVANT_PAGE ? rows : KVANT_PAGE, gather, w, diag));
         KVANT_TRY(flush_chunk(w, CHUNK_TAIL, diag));
@@ -163,7 +164,7 @@ int store_save_sequence(const kv_cache *kv, const store_key *key, int seq, const
 static int put_snap(snapshot_writer *w, int snap, kvant_diag *diag)
 {
     const kv_cache *kv = w->kv;
-    const int32_t *tail = kv->snap_tail + (size_t)snap * (size_t)(kv->tail_pages + 1);
+    const int32_t *tail = kv->snap_tail + (size_t)snap * (size_t)kv_snap_tails(kv);
     const int32_t *window = kv->snap_window + (size_t)snap * (size_t)kv_snap_windows(kv);
     memset(w->buf, 0, store_snap_bytes(kv));
     for (int j = 0; j < kv_snap_windows(kv); j++) {
@@ -172,11 +173,11 @@ static int put_snap(snapshot_writer *w, int snap, kvant_diag *diag)
         else
             w->at += kv_window_image_bytes(kv);
     }
-    for (int j = 0; j < kv->tail_pages - 1; j++) {
+    for (int j = 0; j < kv_snap_tails(kv); j++) {
         if (tail[j] >= 0)
             KVANT_TRY(kv_walk_tail(kv, tail[j], KVANT_PAGE, gather, w, diag));
         else
-            w->at += kv_tail_image_bytes(kv); /* before the first token: zeros */
+            w->at += kv_tail_image_bytes(kv); /* no such page: zeros */
     }
     return kv_walk_state(kv, kv->cfg.max_seqs + snap, gather, w, diag);
 }

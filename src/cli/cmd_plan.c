@@ -203,13 +203,14 @@ static void head(planner *l)
         else
             jsonw_int(&l->w, l->memory);
         jsonw_kint(&l->w, "kv_tail", l->p.kv_tail);
+        jsonw_kint(&l->w, "kv_sink", l->p.kv_sink);
         show_defaults(l);
         jsonw_key(&l->w, "rows");
         jsonw_array(&l->w);
         return;
     }
-    printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, memory %s\n", info->desc, l->p.max_seqs,
-           l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail,
+    printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, first %d exact, memory %s\n", info->desc, l->p.max_seqs,
+           l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail, l->p.kv_sink,
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
     show_defaults(l);
 }

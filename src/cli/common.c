@@ -173,6 +173,8 @@ void params_from_opts(const opts *o, kvant_engine_params *p)
         p->type_v = kvant_format_find(opt_str(o, OPT_CTV))->name;
     }
     p->full_windows = opt_flag(o, OPT_SWA_FULL);
+    if (has(o, OPT_SINK))
+        p->kv_sink = (int)opt_int(o, OPT_SINK);
     if (has(o, OPT_TAIL)) {
         p->kv_tail = (int)opt_int(o, OPT_TAIL);
         p->encoder = encoder_of(opt_str(o, OPT_ENCODER));

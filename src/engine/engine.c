@@ -184,7 +184,7 @@ static void bind_builder(kvant_engine *e)
     b->ops = e->ops;
     b->cap_ops = e->max_ops;
     b->compute = e->p.compute;
-    b->tail_pages = e->kv.tail_pages;
+    b->exact = (build_exact){ e->kv.tail_pages, e->kv.sink_pages };
     b->k = e->kv.k;
     b->v = e->kv.v;
     b->windows_apart = e->kv.window_pages > 0;

@@ -86,6 +86,11 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
     KVANT_TRY(engine_in_range("exact tail", p.kv_tail, 0, 65536, diag));
     if (p.kv_tail % KVANT_PAGE)
         return kvant_fail(diag, KVANT_EINVAL, "exact tail: %d tokens, wanted a multiple of %d", p.kv_tail, KVANT_PAGE);
+    KVANT_TRY(engine_in_range("exact first tokens", p.kv_sink, 0, 65536, diag));
+    if (p.kv_sink > 0 && p.kv_tail == 0)
+        return kvant_fail(diag, KVANT_EINVAL, "exact first tokens: %d with an exact tail of 0, wanted a tail of %d or more",
+                          p.kv_sink, KVANT_PAGE);
+    p.kv_sink = (p.kv_sink + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
     if (state_type_of(p.state_type) < 0)
         return kvant_fail(diag, KVANT_EINVAL, "state type: \"%.40s\", wanted f32 or bf16", p.state_type);
     KVANT_TRY(engine_in_range("encoder", p.encoder, 0, 1, diag));
@@ -184,6 +189,7 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->types = types;
     cfg->window = p->full_windows ? 0 : hp->window;
     cfg->tail = p->kv_tail;
+    cfg->sink = p->kv_sink;
     cfg->encoder = p->encoder;
     cfg->max_seqs = p->max_seqs;
     cfg->n_ctx = p->n_ctx;

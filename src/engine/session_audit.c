@@ -76,8 +76,9 @@ static int count_sequence(auditor *a, int seq)
         if (q->tail[p] >= 0 && !hold(a, &kv->tails, a->tails, q->tail[p], "tail", seq))
             return 0;
     }
-    if (n_tails > kv->tail_pages)
-        return wrong(a, "sequence %d: %d tail pages, at most %d are its share", seq, n_tails, kv->tail_pages);
+    if (n_tails > kv->tail_pages + kv->sink_pages)
+        return wrong(a, "sequence %d: %d tail pages, at most %d are its share", seq, n_tails,
+                     kv->tail_pages + kv->sink_pages);
     return count_windows(a, seq);
 }
 
@@ -95,8 +96,8 @@ static int count_snapshot(auditor *a, int id, const char *whose)
         if (page >= 0 && !hold(a, &kv->windows, a->windows, page, "snapshot's window", id))
             return 0;
     }
-    for (int j = 0; j < kv->tail_pages - 1; j++) {
-        const int tail = kv->snap_tail[(size_t)id * (size_t)(kv->tail_pages + 1) + (size_t)j];
+    for (int j = 0; j < kv_snap_tails(kv); j++) {
+        const int tail = kv->snap_tail[(size_t)id * (size_t)kv_snap_tails(kv) + (size_t)j];
         if (tail >= 0 && !hold(a, &kv->tails, a->tails, tail, "snapshot's tail", id))
             return 0;
     }

@@ -133,7 +133,7 @@ static int mix_projection(mix *h, const kvant_engine *e, kvant_diag *diag)
 static int mix_formats(mix *h, const kvant_engine *e, kvant_diag *diag)
 {
     const kv_config *c = &e->kv.cfg;
-    const int shape[] = { c->n_layer, e->kv.tail_pages, KVANT_PAGE };
+    const int shape[] = { c->n_layer, e->kv.tail_pages | e->kv.sink_pages << 16, KVANT_PAGE };
 
     mix_bytes(h, shape, sizeof shape);
     if (e->kv.window_pages > 0)    /* their pages are apart */

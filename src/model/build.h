@@ -75,6 +75,9 @@ typedef struct build_ring {
     int fold;
 } build_ring;
 
+/* Pages that queries read exactly: the newest, the first. */
+typedef struct build_exact { int tail, sink; } build_exact;
+
 typedef struct builder {
     const kvant_model *m;
     const kvant_weight *w;         /* [m->n_specs] device weights; matrices */
@@ -88,7 +91,8 @@ typedef struct builder {
     kvant_op *ops;
     int n_ops, cap_ops, error;
     const unsigned char *fused;    /* [KVANT_OP_COUNT] device takes the fused form */
-    int compute, tail_pages, max_pos;
+    build_exact exact;
+    int compute, max_pos;
     /* the pass */
     int n;                         /* token rows */
     int any_prompt, any_decode;

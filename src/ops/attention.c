@@ -2,8 +2,8 @@
  *
  * A key comes from one of two places: the exact tail (f16, real space) or its encoded row (the format's acc space).
  * The two spaces differ, so the weighted sum of V has two accumulators: out = finish_out(acc_enc) + acc_tail.
- * Key j of a query at position i is exact iff i/64 - j/64 < tail_pages and the side has a tail; K and V each for
- * itself. */
+ * Key j of a query at position i is exact iff i/64 - j/64 < tail_pages or j/64 < sink_pages, and the side has a tail;
+ * K and V each for itself. */
 #include <math.h>
 #include <string.h>
 #include "base/half.h"
@@ -47,11 +47,11 @@ static void prepare(const kvant_kv_side *k, const float *q, int d, const scratch
 }
 
 /* <q, k_j>, unscaled. */
-static double key_score(const kvant_kv_side *k, const kvant_seqs *seqs, const query *q, int h_kv, int d, int tail_pages,
-                        int j)
+static double key_score(const kvant_kv_side *k, const kvant_seqs *seqs, const query *q, int h_kv, int d,
+                        exact_pages exact, int j)
 {
     const int page = j / KVANT_PAGE, r = j % KVANT_PAGE;
-    const int32_t t = kv_tail_page(k, seqs, q->s, page, q->pos / KVANT_PAGE, tail_pages);
+    const int32_t t = kv_tail_page(k, seqs, q->s, page, q->pos / KVANT_PAGE, exact);
 
     if (t >= 0) {
         const uint16_t *row = kv_tail_row(k, t, h_kv, q->h_kv, r, d);
@@ -78,7 +78,8 @@ static void value_add(const kvant_attn_args *a, const query *q, int j, float wei
 {
     const kvant_kv_side *v = &a->v;
     const int page = j / KVANT_PAGE, r = j % KVANT_PAGE, d = a->d_v;
-    const int32_t t = kv_tail_page(v, &a->seqs, q->s, page, q->pos / KVANT_PAGE, a->tail_pages);
+    const int32_t t = kv_tail_page(v, &a->seqs, q->s, page, q->pos / KVANT_PAGE,
+                                   (exact_pages){ a->tail_pages, a->sink_pages });
 
     if (t >= 0) {
         const uint16_t *row = kv_tail_row(v, t, a->h_kv, q->h_kv, r, d);
@@ -102,10 +103,11 @@ static void attend(const kvant_attn_args *a, const query *q, float *out, const s
     const int dp = kvant_format_padded(a->v.fmt, a->d_v);
     const int first = a->window > 0 && q->pos >= a->window ? q->pos - a->window + 1 : 0;
     const double cap = (double)a->softcap, sink = a->sinks != NULL ? (double)a->sinks[q->h] : -INFINITY;
+    const exact_pages exact = { a->tail_pages, a->sink_pages };
     double top = sink, sum = 0.0;
 
     for (int j = first; j <= q->pos; j++) {
-        w->score[j] = key_score(&a->k, &a->seqs, q, a->h_kv, a->d_k, a->tail_pages, j) * (double)a->scale;
+        w->score[j] = key_score(&a->k, &a->seqs, q, a->h_kv, a->d_k, exact, j) * (double)a->scale;
         if (cap > 0.0)
             w->score[j] = cap * tanh(w->score[j] / cap);
         if (!(w->score[j] <= top))
@@ -157,6 +159,7 @@ const kvant_cpu_kernel kvant_attn_ref = { .stages = 1, .fn = { attn }, .local_by
 static void attn_score(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_attn_score_args *a = args;
+    const exact_pages exact = { a->tail_pages, a->sink_pages };
     const scratch w = scratch_at(work);
     int64_t lo, hi;
 
@@ -172,8 +175,7 @@ static void attn_score(const void *args, int part, int parts, const kvant_work *
 
                 prepare(&a->k, raw, a->d_k, &w);
                 for (int j = 0; j <= q.pos; j++)
-                    row[j] = (float)(key_score(&a->k, &a->seqs, &q, a->h_kv, a->d_k, a->tail_pages, j) *
-                                     (double)a->scale);
+                    row[j] = (float)(key_score(&a->k, &a->seqs, &q, a->h_kv, a->d_k, exact, j) * (double)a->scale);
             }
         }
 }

@@ -26,7 +26,7 @@ static void write_token(const kvant_cache_write_args *a, int s, int pos, const f
 {
     const kvant_kv_side *side = &a->side;
     const int j = pos / KVANT_PAGE, r = pos % KVANT_PAGE;
-    const int32_t t = kv_tail_page(side, &a->seqs, s, j, j, 1);
+    const int32_t t = kv_tail_page(side, &a->seqs, s, j, j, (exact_pages){ 1, 0 });
 
     for (int h = 0; h < a->h; h++) {
         if (t < 0) {

@@ -29,12 +29,15 @@ static inline uint16_t *kv_tail_row(const kvant_kv_side *side, int32_t t, int n_
     return side->tail + (((size_t)t * (size_t)n_head_kv + (size_t)h) * KVANT_PAGE + (size_t)r) * (size_t)d;
 }
 
+/* Which pages a query in page qp reads exactly: the newest `tail` of its sequence, and the first `sink`. */
+typedef struct exact_pages { int tail, sink; } exact_pages;
+
 /* Tail page that holds page j of sequence s exactly for a query in page qp, or -1: read the encoded page.
  * A table entry of -1 inside the exact window means that the page was encoded at once. */
 static inline int32_t kv_tail_page(const kvant_kv_side *side, const kvant_seqs *seqs, int s, int j, int qp,
-                                   int tail_pages)
+                                   exact_pages exact)
 {
-    if (side->tail == NULL || seqs->tail_table == NULL || qp - j >= tail_pages)
+    if (side->tail == NULL || seqs->tail_table == NULL || (qp - j >= exact.tail && j >= exact.sink))
         return -1;
     return seqs->tail_table[(size_t)s * (size_t)seqs->table_stride + (size_t)j];
 }

@@ -199,6 +199,7 @@ void live_props(served *m, int asleep, jsonw *w)
     jsonw_kstr(w, "type_v", p->type_v);
     jsonw_kstr(w, "type_layers", p->type_layers ? p->type_layers : "");
     jsonw_kint(w, "kv_tail", p->kv_tail);
+    jsonw_kint(w, "kv_sink", p->kv_sink);
     jsonw_kstr(w, "state_type", p->state_type);
     jsonw_kint(w, "kv_bytes_per_token", plan.kv_bytes_per_token);
     jsonw_kint(w, "pool_tokens", p->pool_tokens);

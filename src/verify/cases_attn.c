@@ -369,7 +369,7 @@ static void score(vcase *c, const kvant_format *f, const phase *p, int h, int h_
     const size_t n = (size_t)s.seqs.n_tokens, cells = n * (size_t)(h * lds);
     const kvant_attn_score_args a = {
         s.seqs, s.side[0], vcase_normal(c, n * (size_t)ldq, 8), vcase_out(c, cells), ldq, gq, lds, h, h_kv, d,
-        0.125f, tail
+        0.125f, tail, 0
     };
     double *bound = kvant_calloc(cells + 1, sizeof *bound);
     if (bound) {

@@ -130,6 +130,7 @@ static void put_own(jsonw *w, const bench_result *r)
     const kvant_engine_params *p = r->params;
 
     jsonw_kint(w, "kv_tail", p->kv_tail);
+    jsonw_kint(w, "kv_sink", p->kv_sink);
     jsonw_kstr(w, "kv_encoder", encoder_name(p->encoder));
     jsonw_kstr(w, "cache_type_layers", p->type_layers);
     jsonw_kstr(w, "state_type", p->state_type);

@@ -119,6 +119,7 @@ static void result_json(jsonw *w, const kl_result *s)
     jsonw_kstr(w, "type_k", s->stored.type_k);
     jsonw_kstr(w, "type_v", s->stored.type_v);
     jsonw_kint(w, "kv_tail", s->stored.kv_tail);
+    jsonw_kint(w, "kv_sink", s->stored.kv_sink);
     jsonw_kstr(w, "state_type", s->stored.state_type);
     jsonw_kstr(w, "kv_encoder", encoder_name(s->stored.encoder));
     jsonw_kstr(w, "path", path_name(s->c.path));

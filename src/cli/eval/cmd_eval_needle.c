@@ -185,6 +185,7 @@ static void show(needle *n, const needle_result *r)
     jsonw_kstr(&n->w, "type_k", p->type_k);
     jsonw_kstr(&n->w, "type_v", p->type_v);
     jsonw_kint(&n->w, "kv_tail", p->kv_tail);
+    jsonw_kint(&n->w, "kv_sink", p->kv_sink);
     jsonw_kstr(&n->w, "kv_encoder", encoder_name(p->encoder));
     jsonw_kint(&n->w, "length", r->length);
     jsonw_kint(&n->w, "right", r->right);

@@ -32,6 +32,7 @@ static void ppl_json(const eval_text *t, const ppl_run *r, jsonw *w)
     jsonw_kstr(w, "type_k", r->stored.type_k);
     jsonw_kstr(w, "type_v", r->stored.type_v);
     jsonw_kint(w, "kv_tail", r->stored.kv_tail);
+    jsonw_kint(w, "kv_sink", r->stored.kv_sink);
     jsonw_kstr(w, "state_type", r->stored.state_type);
     jsonw_kstr(w, "kv_encoder", encoder_name(r->stored.encoder));
     jsonw_kint(w, "cache_bytes_per_token", r->stored.bytes_per_token);

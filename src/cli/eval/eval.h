@@ -33,7 +33,7 @@ typedef int (*eval_row_fn)(void *user, int64_t row, const float *logits, kvant_d
  * progress bar.  *stored gets the resolved parameters and cache bytes per token of the engine that ran. */
 typedef struct eval_stored {
     const char *type_k, *type_v, *state_type;
-    int kv_tail, encoder;
+    int kv_tail, kv_sink, encoder;
     int64_t bytes_per_token;
     double seconds;
 } eval_stored;

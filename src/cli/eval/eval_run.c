@@ -236,6 +236,7 @@ static void describe_stored(kvant_model *m, const kvant_engine *e, eval_stored *
     s->type_v = kvant_format_find(p->type_v)->name;
     s->state_type = strcmp(p->state_type, "bf16") == 0 ? "bf16" : "f32"; /* the engine's copy goes with it */
     s->kv_tail = p->kv_tail;
+    s->kv_sink = p->kv_sink;
     s->encoder = p->encoder;
     s->bytes_per_token = kvant_plan_make(m, p, &plan, NULL) == KVANT_OK ? plan.kv_bytes_per_token : 0;
 }

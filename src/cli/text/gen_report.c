@@ -84,6 +84,7 @@ void gen_json(const generator *g, jsonw *w)
     jsonw_kstr(w, "type_v", p->type_v);
     jsonw_kstr(w, "type_layers", p->type_layers);
     jsonw_kint(w, "tail", p->kv_tail);
+    jsonw_kint(w, "sink", p->kv_sink);
     jsonw_kstr(w, "encoder", encoder_name(p->encoder));
     jsonw_kint(w, "tokens", seq.n_tokens);
     jsonw_kint(w, "bytes", seq.bytes);

@@ -176,7 +176,7 @@ static int room_of(const kvant_model *m, const kvant_fit_request *r, const kvant
 /* A snapshot of windows takes their pages: fewer of them, or what the windows save would go into snapshots. */
 static int auto_snapshots(const kvant_model_info *m, const kvant_engine_params *p)
 {
-    if (m->n_gdn_layers || p->kv_tail > KVANT_PAGE)
+    if (m->n_gdn_layers || p->kv_tail > KVANT_PAGE || p->kv_sink > 0)
         return AUTO_SNAPSHOTS + p->max_seqs;
     return m->n_window_layers && !p->full_windows ? AUTO_WINDOW_SNAPSHOTS + 2 * p->max_seqs : 0;
 }

@@ -320,8 +320,9 @@ void build_attention_rows(builder *b, int l)
         build_cache_rows(b, l, p.k, p.v, p.ld);
     BUILD(b, ATTN,
           { *layer_seqs(b, l), b->k[s->kv_from], b->v[s->kv_from], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head,
-            s->h_kv, s->d_k, s->d_v, hp->attn_scale, b->tail_pages, b->compute, b->max_pos,
-            hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL });
+            s->h_kv, s->d_k, s->d_v, hp->attn_scale, b->exact.tail, b->compute, b->max_pos,
+            hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL,
+            b->exact.sink });
     if (hp->attn_gate)
         BUILD(b, GATE_MUL, { b->buf.att, p.q + s->d_k, b->rows, hp->n_head, s->d_v, width, s->d_v, p.ld, p.gq });
 }

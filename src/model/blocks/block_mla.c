@@ -146,7 +146,7 @@ void build_mla(builder *b, int l)
     build_cache_rows(b, l, k, k, ld);
     BUILD(b, ATTN,
           { b->seqs, b->k[l], b->v[l], q, b->buf.att, ld, hp->d_k, width, h, 1, hp->d_k, hp->mla_rank, hp->attn_scale,
-            b->tail_pages, b->compute, b->max_pos, 0, 0.0f, NULL });
+            b->exact.tail, b->compute, b->max_pos, 0, 0.0f, NULL, b->exact.sink });
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
     if (b->rows > 0)
         BUILD(b, MATMUL_ID, { &b->w[w->v_b], att, b->buf.heads, b->buf.o, b->rows, h, 1, hp->mla_rank, b->compute });

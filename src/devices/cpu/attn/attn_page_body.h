@@ -27,7 +27,8 @@ typedef struct call {
     const kvant_format_kernels *f16, *f32;
     const float *q;
     int64_t ldq, gq;
-    int h_kv, g, tail_pages, window;
+    int h_kv, g, window;
+    exact_pages exact;
     float scale, softcap;
     const float *sinks;
 } call;
@@ -94,8 +95,8 @@ static call call_of(const kvant_attn_args *a)
                    a->gq,
                    a->h_kv,
                    a->h / a->h_kv,
-                   a->tail_pages,
                    a->window,
+                   { a->tail_pages, a->sink_pages },
                    a->scale,
                    a->softcap,
                    a->sinks };
@@ -202,7 +203,7 @@ typedef struct source {
 /* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
 static source page_source(const call *c, const reader *r, const block *bl, int h, int j, int n, const bench *b)
 {
-    const int32_t t = kv_tail_page(r->side, c->seqs, bl->s, j, bl->page, c->tail_pages);
+    const int32_t t = kv_tail_page(r->side, c->seqs, bl->s, j, bl->page, c->exact);
     source src;
 
     if (t >= 0)

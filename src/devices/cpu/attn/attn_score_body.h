@@ -14,6 +14,7 @@ static call score_call(const kvant_attn_score_args *a)
                                  .d_v = a->d_k,
                                  .scale = a->scale,
                                  .tail_pages = a->tail_pages,
+                                 .sink_pages = a->sink_pages,
                                  .compute = KVANT_COMPUTE_F32 };
     call c = call_of(&as);
 

@@ -54,7 +54,7 @@ static void write_head(const kvant_cache_write_args *a, const kvant_format_kerne
                        const float *x, float *pad)
 {
     const int j = pos / KVANT_PAGE, r = pos % KVANT_PAGE;
-    const int32_t t = kv_tail_page(&a->side, &a->seqs, s, j, j, 1);
+    const int32_t t = kv_tail_page(&a->side, &a->seqs, s, j, j, (exact_pages){ 1, 0 });
 
     if (t >= 0)
         to_half(x, kv_tail_row(&a->side, t, a->h, h, r, a->d), a->d);

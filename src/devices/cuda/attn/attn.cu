@@ -163,11 +163,15 @@ static void fast_run(cuda_device *d, const fast_job &o, bool made)
 
 static int attn_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
+    const kvant_attn_args *a = (const kvant_attn_args *)args;
     attn_job p;
     fast_job fast;
-    if (fast_shape(d, (const kvant_attn_args *)args, &fast))
+    if (a->sink_pages > 0)         /* the kernels read encoded pages up to one, exact ones from there on */
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %d exact first pages (--kv-sink), wanted 0",
+                         a->sink_pages);
+    if (fast_shape(d, a, &fast))
         return KVANT_OK;
-    return attn_shape(d, (const kvant_attn_args *)args, &p, diag);
+    return attn_shape(d, a, &p, diag);
 }
 
 static int tiles_per_launch(const attn_job &p)

@@ -45,6 +45,9 @@ static __global__ void __launch_bounds__(256) score_kernel(score_job p)
 static int score_supports(cuda_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_score_args *a = (const kvant_attn_score_args *)args;
+    if (a->sink_pages > 0)
+        return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: %d exact first pages (--kv-sink), wanted 0",
+                         a->sink_pages);
     if (a->k.layout)
         return cuda_fail(diag, KVANT_EUNSUPPORTED, "device cuda: attn_score reads pages of rows only");
     return cuda_side_supports(d, &a->k, a->d_k, diag);

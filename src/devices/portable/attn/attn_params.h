@@ -10,13 +10,13 @@ struct p_side { int64_t page_bytes, head_bytes, row_bytes; int32_t has_tail, has
 struct p_attn {
     struct p_side k, v;
     int64_t ldq, gq, ldo;
-    int32_t n_seqs, stride, h, h_kv, tiles, tail_pages, window, has_sinks;
+    int32_t n_seqs, stride, h, h_kv, tiles, tail_pages, sink_pages, window, has_sinks;
     float scale, softcap;
 };
 struct p_attn_score {
     struct p_side k;
     int64_t ldq, gq, lds;
-    int32_t n_seqs, stride, h, h_kv, tail_pages;
+    int32_t n_seqs, stride, h, h_kv, tail_pages, sink_pages;
     float scale;
 };
 

@@ -11,9 +11,10 @@
 #endif
 
 /* Tail page that holds page j of sequence s exactly for a query in page `now`, or -1: the encoded page is read. */
-FN int exact_page(GLOBAL const int32_t *tails, int has_tail, int stride, int s, int j, int now, int tail_pages)
+FN int exact_page(GLOBAL const int32_t *tails, int has_tail, int stride, int s, int j, int now, int tail_pages,
+                  int sink_pages)
 {
-    return has_tail && now - j < tail_pages ? tails[s * stride + j] : -1;
+    return has_tail && (now - j < tail_pages || j < sink_pages) ? tails[s * stride + j] : -1;
 }
 
 /* shared[n] of a head's page, by a group: shared_<format>; callers need a barrier after it. */

@@ -66,10 +66,11 @@ static int matrix_bytes(const port_side *k, const port_side *v, int rows)
 }
 
 /* Rows of a tile on matrices, or 0: attn.k is taken.  --compute f32 keeps it: there a row's bits do not depend on how
- * many the pass has. */
+ * many the pass has.  Exact first pages too: matrices read exact pages last. */
 static int matrix_rows(const port_device *d, const kvant_attn_args *a, const port_side *k, const port_side *v)
 {
-    if (!d->matrices || a->compute != KVANT_COMPUTE_AUTO || a->seqs.n_tokens - a->seqs.n_seqs < LEAST_MORE)
+    if (!d->matrices || a->sink_pages > 0 || a->compute != KVANT_COMPUTE_AUTO ||
+        a->seqs.n_tokens - a->seqs.n_seqs < LEAST_MORE)
         return 0;
     for (int rows = MATRIX_ROWS; rows >= LEAST_ROWS; rows /= 2)
         if (matrix_bytes(k, v, rows) <= MATRIX_BYTES &&
@@ -91,7 +92,8 @@ static struct p_attn attn_params(const kvant_attn_args *a, const port_side *k, c
     return (struct p_attn){
         .k = side_params(k, &a->seqs), .v = side_params(v, &a->seqs), .ldq = a->ldq, .gq = a->gq, .ldo = a->ldo,
         .n_seqs = a->seqs.n_seqs, .stride = a->seqs.table_stride, .h = a->h, .h_kv = a->h_kv,
-        .tiles = (group + heads - 1) / heads, .tail_pages = a->tail_pages, .window = a->window,
+        .tiles = (group + heads - 1) / heads, .tail_pages = a->tail_pages,
+        .sink_pages = a->sink_pages, .window = a->window,
         .has_sinks = a->sinks != NULL, .scale = a->scale, .softcap = a->softcap,
     };
 }
@@ -157,7 +159,8 @@ static int score_run(port_device *d, const void *args, kvant_diag *diag)
     KVANT_TRY(port_side_of(d, &a->k, a->d_k, &k, diag));
     const struct p_attn_score p = {
         .k = side_params(&k, q), .ldq = a->ldq, .gq = a->gq, .lds = a->lds, .n_seqs = q->n_seqs,
-        .stride = q->table_stride, .h = a->h, .h_kv = a->h_kv, .tail_pages = a->tail_pages, .scale = a->scale,
+        .stride = q->table_stride, .h = a->h, .h_kv = a->h_kv, .tail_pages = a->tail_pages, .sink_pages = a->sink_pages,
+        .scale = a->scale,
     };
     port_call c = PORT_CALL(attn_score, p);
     port_read(&c, a->q, query_bytes(q, a->ldq, a->gq, a->h, a->d_k));

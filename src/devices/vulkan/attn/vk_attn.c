@@ -61,10 +61,19 @@ static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant
                       shared_bytes(p), d->caps.max_shared);
 }
 
+/* The parts of a tile are pages from the first on and the newest ones, which alone may be exact. */
+static int no_sink(int pages, kvant_diag *diag)
+{
+    if (pages == 0)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: %d exact first pages (--kv-sink), wanted 0", pages);
+}
+
 static int attn_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
     attn_job p;
+    KVANT_TRY(no_sink(a->sink_pages, diag));
     KVANT_TRY(vk_fits("attn", (int64_t)a->seqs.n_tokens * (a->ldq > a->ldo ? a->ldq : a->ldo), diag));
     return attn_shape(d, a, &p, diag);
 }
@@ -215,6 +224,7 @@ static int score_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_score_args *a = args;
     const int64_t rows = (int64_t)a->seqs.n_tokens * a->h;
+    KVANT_TRY(no_sink(a->sink_pages, diag));
     KVANT_TRY(vk_side_supports(d, &a->k, a->d_k, diag));
     if (rows > d->caps.max_groups)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: attn_score: %lld rows, wanted at most %u",
