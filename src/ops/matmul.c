@@ -3,7 +3,7 @@
  *
  *   matmul     y[i][j] = scale * sum_k W[j][k] x[i][k]          sum in double, one rounding to f32
  *   matmul_id  y[i][j] = scale_e * sum_k W_e[j][k] x[i/x_div][k]  with e = ids[i]
- *   embed      y[i]    = row ids[i], as the type dequantises it (times scale where the weight has one)
+ *   embed      y[i]    = row ids[i], as the type dequantises it (times scale where the weight has one), if there is one
  *
  * NaN and Inf propagate as in any sum of products.  Variants keep one FMA chain per output, k ascending (f32), which
  * is within NMSE 1e-6 of this; with quantised activations (compute auto) within 5e-4. */
@@ -89,6 +89,8 @@ static void embed(const void *args, int part, int parts, const kvant_work *work)
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
         float *y = a->y + i * w->n_in;
+        if (a->ids[i] < 0 || a->ids[i] >= w->n_out)
+            continue;
         w->type->dequant(weight_row(w, a->ids[i]), y, w->n_in);
         for (int64_t k = 0; k < w->n_in && w->scale; k++)
             y[k] *= w->scale[0];

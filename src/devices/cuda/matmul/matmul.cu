@@ -295,7 +295,10 @@ const cuda_form cuda_fused_matmul_twins = { twins_takes, twins_run };
 
 template <int T> static __global__ void embed_kernel(mm p)
 {
-    const uint8_t *row = p.w + (int64_t)p.ids[blockIdx.x] * p.row_bytes;
+    const int64_t id = p.ids[blockIdx.x];
+    if (id < 0 || id >= p.n_out)
+        return;
+    const uint8_t *row = p.w + id * p.row_bytes;
     float *y = p.y + (int64_t)blockIdx.x * p.ldy;
     const int64_t chunks = wide<T>() ? 0 : p.n_in / 8;
     for (int64_t c = threadIdx.x; c < chunks; c += blockDim.x) {
