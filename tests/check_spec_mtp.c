@@ -24,6 +24,18 @@ static void run_as(spec_scene *c, const char *name, int spec, int preempt)
     spec_scene_run(c, name, sp, -1);
 }
 
+/* Guesses that the block thinks likely: it is asked how likely each is, and fewer are checked than of all. */
+static void run_likely(spec_scene *c)
+{
+    const uint64_t all = c->drafted;
+    kvant_session_params sp = kvant_session_defaults();
+
+    sp.spec = KVANT_SPEC_MTP;
+    sp.draft_p_min = 0.15f;
+    spec_scene_run(c, "its block, likely guesses", sp, -1);
+    CHECK(c->drafted > 0 && c->drafted < all, "%s: %d drafted of %d", c->model, (int)c->drafted, (int)all);
+}
+
 /* 0: the engine does not verify drafts of the model. */
 static int run_model(const char *path, const char *type, int tail)
 {
@@ -34,6 +46,7 @@ static int run_model(const char *path, const char *type, int tail)
     c.mtp = 1;
     run_as(&c, "its block", KVANT_SPEC_MTP, KVANT_PREEMPT_RECOMPUTE);
     CHECK(c.drafted > 500, "%s: %d drafted", path, (int)c.drafted);
+    run_likely(&c);
     run_as(&c, "auto", KVANT_SPEC_AUTO, KVANT_PREEMPT_RECOMPUTE);
     run_as(&c, "n-grams beside the block", KVANT_SPEC_NGRAM, KVANT_PREEMPT_RECOMPUTE);
     c.pool_tokens = 10 * 64;
@@ -56,7 +69,7 @@ static int open_block(block_engine *b, const kvant_model_params *mp, const char 
     *b = (block_engine){ NULL, NULL };
     p.threads = 1;
     p.n_ctx = 512;
-    p.max_seqs = 2;
+    p.max_seqs = 4;
     p.type_k = p.type_v = type;
     p.mtp = 1;
     CHECK(kvant_model_open(mp, &b->m, &d) == KVANT_OK, "%s: %s", mp->path, d.text);
@@ -74,7 +87,7 @@ static void close_block(block_engine *b)
 /* The guess behind tokens[n], of which all but the last are evaluated in pieces that end at `cuts`. */
 static int32_t guess_after(kvant_engine *e, const int32_t *tokens, int n, const int *cuts, int n_cuts, int prompt)
 {
-    mtp_item it = { .at = 0, .token = tokens[n - 1] };
+    mtp_item it = { .at = 0, .n = 1, .token = tokens[n - 1] };
     kvant_diag d = { "" };
 
     CHECK(kvant_seq_new(e, &it.seq, &d) == KVANT_OK, "%s", d.text);
@@ -85,10 +98,10 @@ static int32_t guess_after(kvant_engine *e, const int32_t *tokens, int n, const 
         CHECK(kvant_step(e, &item, 1, &d) == KVANT_OK, "%s", d.text);
         from = to;
     }
-    CHECK(engine_mtp_guess(e, &it, 1, 1, &d) == KVANT_OK && it.guess >= 0, "no guess: %s", d.text);
+    CHECK(engine_mtp_guess(e, &it, 1, 1, &d) == KVANT_OK && it.guess[0] >= 0, "no guess: %s", d.text);
     engine_mtp_end(e, it.seq);
     kvant_seq_free(e, it.seq);
-    return it.guess;
+    return it.guess[0];
 }
 
 /* However the text came in, the hidden states and rows are those of one piece. */
@@ -106,6 +119,81 @@ static void check_cuts(const char *path)
     for (int i = 0; i < 3; i++)
         CHECK(guess_after(b.e, tokens, 150, cuts[i], 1 + (i == 0), 1) == whole, "%s: cuts %d: another guess", path, i);
     CHECK(guess_after(b.e, tokens, 150, NULL, 0, 0) == whole, "%s: as decode rows: another guess", path);
+    close_block(&b);
+}
+
+enum { AHEAD_SEQS = 4, AHEAD_MOST = 6 };
+
+/* Guesses of all items at once, against the same one by one, whose tokens the host sends: `cut` of them first. */
+static void compare_ahead(kvant_engine *e, const mtp_item *want, const int *seqs, int cut, int likely)
+{
+    static mtp_item got[AHEAD_SEQS];
+    int32_t before[AHEAD_SEQS];
+    kvant_diag d = { "" };
+
+    for (int part = 0; part < 2; part++) {
+        for (int i = 0; i < AHEAD_SEQS; i++) {
+            const int n = want[i].n, first = n < cut ? n : cut;
+            before[i] = part ? got[i].guess[first - 1] : want[i].token;
+            got[i] = (mtp_item){ .seq = seqs[i], .at = part * first, .n = part ? n - first : first,
+                                .token = before[i] };
+        }
+        CHECK(engine_mtp_guess(e, got, AHEAD_SEQS, likely, &d) == KVANT_OK, "%s", d.text);
+        for (int i = 0; i < AHEAD_SEQS; i++)
+            for (int j = 0; j < got[i].n; j++)
+                CHECK(got[i].guess[j] == want[i].guess[got[i].at + j] &&
+                          got[i].p[j] == (likely ? want[i].p[got[i].at + j] : 1.0f),
+                      "sequence %d, guess %d of %d, cut %d: %d of %g, wanted %d of %g", i, got[i].at + j, want[i].n, cut,
+                      got[i].guess[j], (double)got[i].p[j], want[i].guess[got[i].at + j],
+                      (double)want[i].p[got[i].at + j]);
+    }
+    for (int i = 0; i < AHEAD_SEQS; i++)
+        engine_mtp_end(e, seqs[i]);
+}
+
+/* Sequences that want 2, 6, 1 and 4 guesses; a room of guesses that ends before the page does. */
+static void check_ahead(const char *path)
+{
+    static const int wants[AHEAD_SEQS] = { 2, AHEAD_MOST, 1, 4 };
+    static mtp_item want[AHEAD_SEQS];
+    const kvant_model_params mp = { .size = sizeof mp, .path = path };
+    int32_t tokens[64];
+    int seqs[AHEAD_SEQS], others = 0;
+    kvant_diag d = { "" };
+    block_engine b;
+
+    if (!open_block(&b, &mp, "f16"))
+        return;
+    for (int i = 0; i < AHEAD_SEQS; i++) {
+        serve_tokens(tokens, 64, 60 + (uint64_t)i);
+        CHECK(kvant_seq_new(b.e, &seqs[i], &d) == KVANT_OK, "%s", d.text);
+        const kvant_item it = { .seq = seqs[i], .tokens = tokens, .n = 20 + 7 * i, .prompt = 1,
+                                .logits = KVANT_LOGITS_GREEDY };
+        CHECK(kvant_step(b.e, &it, 1, &d) == KVANT_OK, "%s", d.text);
+        want[i] = (mtp_item){ .seq = seqs[i], .n = wants[i], .token = tokens[40] };
+        for (int j = 0; j < wants[i]; j++) {
+            mtp_item one = { .seq = seqs[i], .at = j, .n = 1, .token = j ? want[i].guess[j - 1] : tokens[40] };
+            CHECK(engine_mtp_guess(b.e, &one, 1, 1, &d) == KVANT_OK && one.guess[0] >= 0, "no guess: %s", d.text);
+            want[i].guess[j] = one.guess[0];
+            want[i].p[j] = one.p[0];
+            others += j > 0 && one.guess[0] != want[i].guess[j - 1];
+        }
+        engine_mtp_end(b.e, seqs[i]);
+    }
+    CHECK(others > 0, "%s: every guess is the one before", path);
+    for (int cut = 1; cut <= AHEAD_MOST; cut++) {
+        compare_ahead(b.e, want, seqs, cut, 0);
+        compare_ahead(b.e, want, seqs, cut, 1);
+    }
+    mtp_item far = { .seq = seqs[0], .n = ENGINE_MTP_ROWS, .token = 5 };
+    for (int i = 0, n = KVANT_PAGE - 1 - 20 - 3; i < n; i++) {
+        const kvant_item it = { .seq = seqs[0], .tokens = tokens, .n = 1, .logits = KVANT_LOGITS_NONE };
+        CHECK(kvant_step(b.e, &it, 1, &d) == KVANT_OK, "%s", d.text);
+    }
+    const int room = kv_draft_room(&b.e->kv, seqs[0]);
+    CHECK(engine_mtp_guess(b.e, &far, 1, 0, &d) == KVANT_OK && room > 0 && far.guess[room] >= 0 &&
+              far.guess[room + 1] < 0,
+          "%s: room for %d drafts: guesses %d, %d", path, room, far.guess[room], far.guess[room + 1]);
     close_block(&b);
 }
 
@@ -250,6 +338,9 @@ int main(void)
     check_cuts("tests/mtp/qwen2vl.gguf");
     check_cuts("tests/mtp/glm4moe.gguf");
     check_cuts("tests/mtp/deepseek2.gguf");
+    check_ahead("tests/mtp/qwen2vl.gguf");
+    check_ahead("tests/mtp/glm4moe.gguf");
+    check_ahead("tests/mtp/qwen35.gguf");
     check_most("tests/mtp/qwen2vl.gguf");
     check_most("tests/mtp/glm4moe.gguf");
     done += run_model("tests/mtp/qwen2vl.gguf", "f16", 64);

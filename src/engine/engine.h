@@ -33,10 +33,11 @@ typedef struct engine_weights {
 
 /* Hidden states for the block that predicts further tokens: after the output norm, host memory.  rows: of the last
  * token of each sequence, and of the drafts behind it.  The block's own states stay on the device. */
-enum { ENGINE_MTP_ROWS = 33 };
+enum { ENGINE_MTP_ROWS = BUILD_MTP_ROUNDS };
 typedef struct engine_mtp {
     float *rows;                               /* [max_seqs][ENGINE_MTP_ROWS][n_embd] */
     float *sent;                               /* [max_seqs][n_embd] */
+    int32_t *told;                             /* host copy of build_mtp.told */
     int *chain;                                /* [max_seqs] row of the pass that has the block's state; -1: none */
     int *at;                                   /* [max_seqs] which of its rows is the last token's */
     int *len;                                  /* [max_seqs] the length of the sequence that they belong to */
@@ -263,13 +264,14 @@ int engine_mtp_send(kvant_engine *e, const struct step_pass *p, const int *seq, 
 int engine_mtp_keep(kvant_engine *e, const struct step_pass *p, const int *seq, const int *drafts,
                     kvant_diag *diag);
 void engine_mtp_accept(kvant_engine *e, int seq, int n);
-/* A token that the block guesses behind: `at` places behind the length of the sequence, whose rows there are its own
- * guesses.  KVANT_ENOSPC: no page. */
+/* The block guesses n tokens of a sequence, one behind another, the first behind `token`, which is `at` places behind
+ * the sequence's length: there it is a guess of the block's own.  A device makes the guesses of all items without a
+ * wait for the host. */
 typedef struct mtp_item {
-    int seq, at;
+    int seq, at, n;                            /* n: at most ENGINE_MTP_ROWS */
     int32_t token;
-    int32_t guess;                             /* out; -1: none */
-    float p;                                   /* out: its share of the likeliest ones, 1 where `likely` is 0 */
+    int32_t guess[ENGINE_MTP_ROWS];            /* out; -1: none, nor any behind it */
+    float p[ENGINE_MTP_ROWS];                  /* out: share of the likeliest ones, 1 where `likely` is 0 */
 } mtp_item;
 int engine_mtp_guess(kvant_engine *e, mtp_item *items, int n, int likely, kvant_diag *diag);
 /* The guesses of a sequence are done: pages that were taken for them go back. */

@@ -93,6 +93,8 @@ size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigne
     buf->mtp.seqs = mtp_seqs;
     buf->mtp.h = take(base, &used, mtp_seqs ? ((size_t)mtp_seqs + t) * e : 0, f);
     buf->mtp.in = take(base, &used, mtp_seqs ? 2 * t * e : 0, f);
+    buf->mtp.ids = take(base, &used, (size_t)mtp_seqs, sizeof(int32_t));
+    buf->mtp.told = take(base, &used, mtp_seqs ? BUILD_MTP_ROUNDS * build_mtp_told(mtp_seqs) : 0, f);
     const size_t y = t * (size_t)m->lora.widest, out = (size_t)rows * (size_t)m->lora.widest_output;
     buf->lora_h = take(base, &used, t * (size_t)m->lora.rank, f);
     buf->lora_y = take(base, &used, y > out ? y : out, f);

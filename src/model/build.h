@@ -10,12 +10,16 @@
 #include "kvant/ops.h"
 #include "model/model.h"
 
+/* Rounds of guesses that the block makes before the host looks, at most, and of how many tokens it tells the logits. */
+enum { BUILD_MTP_ROUNDS = 33, BUILD_MTP_TOP = 10 };
 /* The block that predicts further tokens. */
 typedef struct build_mtp {
     int seqs;                      /* not 0: all rows go to the end, and the block's K and V are written */
     float *h; /* [seqs][n_embd] hidden states before the pass, [n][n_embd] of its rows: the trunk's or the block's */
     float *in;                     /* [n][2*n_embd] */
     const int32_t *src;            /* [n] row of h of the token before */
+    int32_t *ids; /* [seqs] tokens that the next round guesses behind: a round writes its likeliest ones here */
+    float *told;  /* [BUILD_MTP_ROUNDS][build_mtp_told]: what rounds said, until the host takes it at once */
     int kv_end;                    /* ops so far, when a layer's K and V had been written */
 } build_mtp;
 
@@ -131,9 +135,11 @@ typedef struct builder {
 /* Bytes of the activation buffers for n token rows and `rows` logits rows; *buf gets offsets from base.  mtp_seqs:
  * sequences whose hidden states MTP wants, 0: without it. */
 size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigned char *base, build_buffers *buf);
-/* K and V of the rows of the pass, for which buf.mtp.h is filled; the block's guesses behind b->ids. */
+/* K and V of the rows of the pass, for which buf.mtp.h is filled; a round of guesses behind buf.mtp.ids, to there. */
 void build_mtp_rows(builder *b);
 void build_mtp_guess(builder *b);
+/* Values of `told` of a round of seqs sequences: ids[n][top], then logits[n][top]. */
+size_t build_mtp_told(int seqs);
 /* Ops of a whole pass. */
 void build_model(builder *b);
 /* Most ops and argument bytes that a pass can need. */

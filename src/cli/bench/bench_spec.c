@@ -41,7 +41,7 @@ typedef struct decoding {
     int n, n_seqs;
     runner *run;           /* [n_seqs] */
     kvant_item *items;
-    int *drafts, *who;     /* of items; runners of guesses */
+    int *drafts;           /* of items */
     mtp_item *guesses;
 } decoding;
 
@@ -57,27 +57,22 @@ static void plan(decoding *d)
     }
 }
 
-/* The block guesses as many, round by round for all sequences.  The tokens of the step are those of ids all the same:
- * what guesses cost is measured, not what they say. */
+/* The block guesses as many.  The tokens of the step are those of ids all the same: what guesses cost is measured, not
+ * what they say. */
 static int guess(decoding *d, kvant_diag *diag)
 {
-    for (int round = 0, live = 1; live > 0; round++) {
-        live = 0;
-        for (int s = 0; s < d->n_seqs; s++)
-            if (round < d->run[s].drafts) {
-                d->who[live] = s;
-                d->guesses[live++] = (mtp_item){ .seq = d->run[s].seq, .at = round, .token = d->run[s].token };
-            }
-        if (live > 0)
-            KVANT_TRY(engine_mtp_guess(d->e, d->guesses, live, 0, diag));
-        for (int i = 0; i < live; i++) {
-            if (d->guesses[i].guess < 0)
-                return kvant_fail(diag, KVANT_ENUMERIC, "bench: the block for further tokens guessed none");
-            d->run[d->who[i]].token = d->guesses[i].guess;
-        }
-    }
+    int n = 0;
+
     for (int s = 0; s < d->n_seqs; s++)
-        engine_mtp_end(d->e, d->run[s].seq);
+        if (d->run[s].drafts > 0)
+            d->guesses[n++] = (mtp_item){ .seq = d->run[s].seq, .n = d->run[s].drafts, .token = d->run[s].token };
+    if (n > 0)
+        KVANT_TRY(engine_mtp_guess(d->e, d->guesses, n, 0, diag));
+    for (int i = 0; i < n; i++) {
+        if (d->guesses[i].guess[d->guesses[i].n - 1] < 0)
+            return kvant_fail(diag, KVANT_ENUMERIC, "bench: the block for further tokens guessed none");
+        engine_mtp_end(d->e, d->guesses[i].seq);
+    }
     return KVANT_OK;
 }
 
@@ -134,10 +129,10 @@ int bench_spec_decode(kvant_engine *e, const bench_spec *b, const int *seqs, int
     const size_t m = (size_t)n_seqs;
     decoding d = { .e = e, .spec = b, .ids = ids, .n = n, .n_seqs = n_seqs, .run = kvant_calloc(m, sizeof *d.run),
                    .items = kvant_calloc(m, sizeof *d.items), .drafts = kvant_calloc(m, sizeof *d.drafts),
-                   .who = kvant_calloc(m, sizeof *d.who), .guesses = kvant_calloc(m, sizeof *d.guesses) };
+                   .guesses = kvant_calloc(m, sizeof *d.guesses) };
     int code = KVANT_OK;
 
-    if (!d.run || !d.items || !d.drafts || !d.who || !d.guesses)
+    if (!d.run || !d.items || !d.drafts || !d.guesses)
         code = kvant_fail(diag, KVANT_ENOMEM, "bench: no memory for %d sequences", n_seqs);
     for (int s = 0; code == KVANT_OK && s < n_seqs; s++)
         d.run[s].seq = seqs[s];
@@ -146,7 +141,6 @@ int bench_spec_decode(kvant_engine *e, const bench_spec *b, const int *seqs, int
     kvant_free(d.run);
     kvant_free(d.items);
     kvant_free(d.drafts);
-    kvant_free(d.who);
     kvant_free(d.guesses);
     return code;
 }

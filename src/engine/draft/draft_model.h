@@ -24,7 +24,7 @@ typedef struct draft_lane {
     draft_seq *at;
     const int32_t *tokens;         /* [n] */
     int n, most;                   /* tokens; guesses that it wants */
-    int seq, fed;                  /* MTP: its sequence of the target; guesses that the block has seen */
+    int seq, fed, item;            /* MTP: its sequence of the target; guesses that the block has seen; its mtp_item */
     int live;                      /* the next round is for it too; rounds clear it where there is no guess */
     int32_t token;                 /* the guess of the last round, and how likely the drafter thinks it is */
     float p;

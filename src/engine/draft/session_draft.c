@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/fit/fit_device.h"
 #include "engine/session_impl.h"
 
 /* ---- what has been seen ---- */
@@ -205,9 +206,11 @@ static int take_one(kvant_session *s, request *q, const draft_lane *lane, double
 /* rows: that the drafter evaluated in a round for n sequences; one that took in much text says nothing of others. */
 static void count_round(kvant_session *s, int rows, int n, int64_t ns, outlook *o)
 {
+    const int rounds = s->drafts.model.e ? 1 : s->drafts.asked;
+
     o->ns += (double)ns;
     if (rows > 0 && rows <= 2 * n)
-        count_cost(&s->drafts.round_cost, n, (double)ns);
+        count_cost(&s->drafts.round_cost, n, (double)ns / rounds);
 }
 
 static int count_live(const draft_lane *lanes, int n)
@@ -219,29 +222,67 @@ static int count_live(const draft_lane *lanes, int n)
     return live;
 }
 
-/* A round of the target's own block; a failure costs its guesses. */
+/* How many rounds the block makes before anybody looks: all of them where every guess is taken.  Else, on a device that
+ * would wait for the host between them, those that are more likely looked at than not. */
+static int rounds_ahead(const kvant_session *s, int n, int likely)
+{
+    const draft_state *d = &s->drafts;
+    double rate = 0, p;
+    int most = 1, k = 1;
+
+    for (int i = 0; i < n; i++) {
+        const request *q = d->lane_req[i];
+        const double own = rate_of(s, q, RATE_MEAN);
+        if (!d->lanes[i].live)
+            continue;
+        most = d->lanes[i].most - q->n_draft > most ? d->lanes[i].most - q->n_draft : most;
+        rate = own > rate ? own : rate;
+    }
+    if (!likely)
+        return most;
+    for (p = rate; k < most && p >= 0.5 && !device_is_cpu(s->e->p.device); p *= rate)
+        k++;
+    return k;
+}
+
+/* Rounds of the target's own block; a failure costs their guesses. */
+static int mtp_ask(kvant_session *s, int n, int first, int likely)
+{
+    draft_state *d = &s->drafts;
+    const int rounds = rounds_ahead(s, n, likely);
+    int count = 0;
+
+    for (int i = 0; i < n; i++) {
+        draft_lane *lane = &d->lanes[i];
+        const int left = lane->most - d->lane_req[i]->n_draft;
+        if (!lane->live)
+            continue;
+        lane->fed += first ? 0 : d->asked;
+        lane->item = count;
+        d->guesses[count++] = (mtp_item){ .seq = lane->seq, .at = lane->fed, .n = left < rounds ? left : rounds,
+                                          .token = first ? lane->tokens[lane->n - 1] : lane->token };
+    }
+    d->asked = rounds;
+    d->looked = 0;
+    engine_mtp_guess(s->e, d->guesses, count, likely, NULL);
+    return count;
+}
+
+/* A round's guesses to their lanes.  Returns rows of a round, 0 where it had been made before. */
 static int mtp_round(kvant_session *s, int n, int first, int likely)
 {
     draft_state *d = &s->drafts;
-    int count = 0;
+    const int count = first || d->looked == d->asked ? mtp_ask(s, n, first, likely) : 0;
 
     for (int i = 0; i < n; i++) {
         draft_lane *lane = &d->lanes[i];
         if (!lane->live)
             continue;
-        lane->fed += !first;
-        d->guesses[count++] = (mtp_item){ .seq = lane->seq, .at = lane->fed,
-                                          .token = first ? lane->tokens[lane->n - 1] : lane->token };
+        lane->token = d->guesses[lane->item].guess[d->looked];
+        lane->p = d->guesses[lane->item].p[d->looked];
+        lane->live = lane->token >= 0;
     }
-    const int code = engine_mtp_guess(s->e, d->guesses, count, likely, NULL);
-    for (int i = 0, k = 0; i < n; i++) {
-        draft_lane *lane = &d->lanes[i];
-        if (!lane->live)
-            continue;
-        lane->token = d->guesses[k].guess;
-        lane->p = d->guesses[k++].p;
-        lane->live = code == KVANT_OK && lane->token >= 0;
-    }
+    d->looked++;
     return count;
 }
 

@@ -50,14 +50,14 @@ int request_mtp(kvant_model *m, kvant_diag *diag)
 }
 
 /* Hidden states in buf.a (shift 0: of the rows themselves) and tokens -> the stream of the block. */
-static void build_input(builder *b)
+static void build_input(builder *b, const int32_t *ids)
 {
     const mtp_weights *w = &b->m->mtp;
     const int e = b->m->hp.n_embd, n = b->n;
     const float eps = b->m->hp.rms_eps;
     float *both = b->buf.mtp.in;
 
-    BUILD(b, EMBED, { &b->w[w->embd], b->ids, b->buf.x, n });
+    BUILD(b, EMBED, { &b->w[w->embd], ids, b->buf.x, n });
     BUILD(b, NORM_RMS, { b->buf.x, b->vec[w->enorm], both, eps, n, 1, e, e, e, 2 * e, 2 * e });
     BUILD(b, NORM_RMS, { b->buf.a, b->vec[w->hnorm], both + e, eps, n, 1, e, e, e, 2 * e, 2 * e });
     b->x = b->buf.x;
@@ -71,10 +71,15 @@ void build_mtp_rows(builder *b)
     const int e = b->m->hp.n_embd;
 
     BUILD(b, ROWS_GATHER, { b->buf.mtp.h, b->buf.mtp.src, b->buf.a, b->n, e });
-    build_input(b);
+    build_input(b, b->ids);
     b->buf.mtp.kv_end = 0;
     b->m->arch->build(b, b->m->hp.n_layer);
     b->n_ops = b->buf.mtp.kv_end > 0 ? b->buf.mtp.kv_end : b->n_ops; /* nobody reads what attention would say */
+}
+
+size_t build_mtp_told(int seqs)
+{
+    return ((size_t)seqs * 2 * BUILD_MTP_TOP + 15) & ~(size_t)15;
 }
 
 void build_mtp_guess(builder *b)
@@ -83,13 +88,16 @@ void build_mtp_guess(builder *b)
     const int v = m->hp.n_vocab, e = m->hp.n_embd;
 
     BUILD(b, ROWS_GATHER, { b->buf.mtp.h, b->buf.mtp.src, b->buf.a, b->n, e });
-    build_input(b);
+    build_input(b, b->buf.mtp.ids);
     m->arch->build(b, m->hp.n_layer);
     build_norm(b, m->mtp.norm);
     BUILD(b, ROWS_COPY, { b->buf.a, b->buf.mtp.h + (size_t)b->buf.mtp.seqs * (size_t)e, b->n, 1, e, e, e, e, e });
     build_matmul(b, m->mtp.head, b->buf.a, e, b->buf.logits, v, b->n);
-    if (b->top == 1)
-        BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, b->n, v });
-    else
-        BUILD(b, TOP_K, { b->buf.logits, b->buf.out_top, b->buf.out_ids, b->n, v, b->top });
+    if (b->top == 1) {
+        BUILD(b, ARGMAX, { b->buf.logits, b->buf.mtp.ids, b->n, v });
+        return;
+    }
+    BUILD(b, TOP_K, { b->buf.logits, b->buf.out_top, b->buf.out_ids, b->n, v, b->top });
+    BUILD(b, ROWS_COPY, { (const float *)(const void *)b->buf.out_ids, (float *)(void *)b->buf.mtp.ids, b->n, 1, 1,
+                          b->top, 1, 1, 1 });
 }
