@@ -209,9 +209,11 @@ static void head(planner *l)
         jsonw_array(&l->w);
         return;
     }
-    printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, first %d exact, memory %s\n", info->desc, l->p.max_seqs,
-           l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail, l->p.kv_sink,
+    printf("%s\n%d sequence%s, training context %d, exact tail %d tokens, memory %s\n", info->desc, l->p.max_seqs,
+           l->p.max_seqs == 1 ? "" : "s", info->n_ctx_train, l->p.kv_tail,
            l->memory < 0 ? "unknown" : human_bytes(l->memory, size, sizeof size));
+    if (l->p.kv_sink > 0)
+        printf("the first %d tokens of a sequence are exact too\n", l->p.kv_sink);
     show_defaults(l);
 }
 
