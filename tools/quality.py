@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 import quality_pages
-from quality_pages import ALL, FIRST, FUSED, WIDE
+from quality_pages import ALL, FIRST, FUSED, PAGES, WIDE
 
 def kl_job(model, ctx, chunks, pair, tails, encoders, path):
     if set(pair) <= WIDE:
@@ -57,7 +57,8 @@ def jobs_formats():
 
 
 def needle_jobs(model, pair, length):
-    seeds = {"8192": ["1-7", "8-14", "15-20"], "16384": ["1-2", "3-4", "5"]}.get(length, ["1-20"])
+    fours = ["1-4", "5-8", "9-12", "13-16", "17-20"] if pair.split(":")[0] in PAGES else ["1-7", "8-14", "15-20"]
+    seeds = {"8192": fours, "16384": ["1-2", "3-4", "5"]}.get(length, ["1-20"])
     return [dict(kind="needle", model=model, pair=pair, tails="64", encoders="best", lengths=length, seeds=s) for s in seeds]
 
 
@@ -69,7 +70,8 @@ def jobs_needle():
     for t in (t for t in ALL if t not in WIDE):
         jobs += [j for m in ("dense", "hybrid") for p in (f"{t}:f16", f"f16:{t}") for j in needle_jobs(m, p, "4096")]
     jobs += [j for m in ("dense", "hybrid") for t in ALL for j in needle_jobs(m, f"{t}:{t}", "16384")]
-    return jobs + [j for n in ("4096", "8192") for m in ("dense", "hybrid") for p in FUSED for j in needle_jobs(m, ":".join(p), n)]
+    jobs += [j for n in ("4096", "8192") for m in ("dense", "hybrid") for p in FUSED for j in needle_jobs(m, ":".join(p), n)]
+    return jobs + [j for m in ("dense", "hybrid") for t in PAGES for j in needle_jobs(m, f"{t}:{t}", "8192")]
 
 
 SETS = {"pairs": (jobs_pairs, "kl-pairs.json"), "needle": (jobs_needle, "needle.json"), "formats": (jobs_formats, "kl-formats.json")}

@@ -6,6 +6,7 @@ import re
 
 FIRST = ["f32", "f16", "bf16", "q8_0", "q4_0", "tbq4_0", "tbq3_0"]
 ALL = FIRST + ["turbo3", "turbo4", "turbo4_66", "turbo3_tcq", "qjl1_256", "q4_polar", "q4_polar_r", "f8_e4m3"]
+PAGES = ["ptcq2"]                    # of page scope, whose needles were asked
 WIDE = {"f32", "f16", "bf16"}
 FUSED = [("qjl1_256", "tbq3_0"), ("qjl1_256", "q4_polar")]      # pairs with a kernel of their own
 MODELS = ("dense", "hybrid")
@@ -128,6 +129,7 @@ def render_needle(data):
     out += head(data, "`kvant eval needle`: six notes at (i+.5)/6 of a document of valid.txt, one question at its end, greedy; share of"
                 " documents whose five digits are all right (right/asked); seeds 1-20, at 16384 tokens 1-5; exact tail 64, encoder best")
     pairs = [p for t in ALL for p in dict.fromkeys((f"{t}:{t}", f"{t}:f16", f"f16:{t}"))] + [":".join(p) for p in FUSED]
+    pairs += [f"{t}:{t}" for t in PAGES]
     for model in MODELS:
         out += [f"## novella-{model}", "", "| K | V | " + " | ".join(LENGTHS) + " |", "|---|---|" + "--:|" * len(LENGTHS)]
         out += needle_rows(needle_cells(data), model, pairs) + [""]
@@ -270,6 +272,19 @@ def render_tails(data):
     return out + [""] + data["note"] + [""]
 
 
+def render_sink(data):
+    """What exact first tokens bring: docs/evidence/kl-sink.json, as `kvant eval kl --json` prints it, a list by model."""
+    if not data.get("runs"):
+        return []
+    out = ["## Exact first tokens", "", f"Mean KL divergence with and without `--kv-sink`, K and V alike, tail 64, encoder best, prefill path, {data['what']}.", "",
+           f"`{data['command']}`", "", f"Measured by {data['by']}.", "", "| model | format | first tokens exact | mean KLD | \u00b1 | 99.9 % | same top |",
+           "|---|---|--:|--:|--:|--:|--:|"]
+    for run in data["runs"]:
+        for r in run["results"]:
+            out.append(f"| {run['model']} | {r['type_k']} | {r['kv_sink']} | {sci(r['mean'])} | {sci(r['mean_err'])} | {sci(r['p99_9'])} | {100 * r['same_top']:.2f} % |")
+    return out + [""] + data["note"] + [""]
+
+
 def render_kvarn(data):
     """KVarN's algorithm beside kvant's formats at nearly equal bits: docs/evidence/kvarn.json, means of each chunk from tools/kvarn.py."""
     if not data.get("kvarn"):
@@ -340,7 +355,7 @@ def render_quality(data):
     out += render_verdicts(table, needles) + render_bits()
     for model in MODELS:
         out += render_formats_4096(table, model)
-    out += render_pages(load("kl-pages.json")) + render_tails(load("kl-tails.json")) + render_kvarn(load("kvarn.json"))
+    out += render_pages(load("kl-pages.json")) + render_tails(load("kl-tails.json")) + render_sink(load("kl-sink.json")) + render_kvarn(load("kvarn.json"))
     out += render_paths(table) + render_lengths(table) + ["## Retrieval, K and V alike", "", "All cells, also K alone and V alone: [needle.md](needle.md).", ""]
     for model in MODELS:
         out += [f"novella-{model}:", "", "| K | V | " + " | ".join(LENGTHS) + " |", "|---|---|" + "--:|" * len(LENGTHS)]

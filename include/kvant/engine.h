@@ -223,7 +223,7 @@ typedef struct kvant_engine_params {
      * KVANT_EINVAL: shares that are no whole heads; KVANT_EUNSUPPORTED: gpu_layers, cpu_experts, tensors, mtp too. */
     int split_tensors;
     /* First tokens of a sequence that stay exact (f16), rounded up to pages of 64; wants kv_tail of 64 or more and
-     * formats under 16 bits; on the CPU alone (KVANT_EUNSUPPORTED).  Prefixes resume from snapshots then. */
+     * formats under 16 bits; KVANT_EUNSUPPORTED on CUDA and Vulkan.  Prefixes resume from snapshots then. */
     int kv_sink;
 } kvant_engine_params;
 
