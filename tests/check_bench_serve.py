@@ -134,6 +134,7 @@ def check_beside(folder):
     """Two servers by turns; each fault ends the comparison by its name, and nothing is written."""
     out = os.path.join(folder, "beside")
     serve = "{kvant} serve -m {model} --port {port} -np 3"
+    serve_with_key = f"x={serve} --api-key a-key"
     two = ("--out", out, "--gate", "true", "--server", f"f16={serve}", "--server", f"q8={serve} -ctk q8_0 -ctv q8_0")
     beside(*two, "--rounds", "2")
     with open(out + ".json", encoding="utf-8") as f:
@@ -151,7 +152,11 @@ def check_beside(folder):
     os.chmod(smi, 0o755)
     for args, code, part, path in [(two, 3, "the GPU is in use: 77, other", folder), ((*two, "--gate", "false"), 6, "gate 'false'", None),
                                    (("--out", out, "--gate", "true", "--server", "x=false {port}"), 1, "server x ended with code 1", None),
-                                   (("--out", out, "--server", "x=sleep 9"), 2, "wanted NAME=COMMAND with {port}", None)]:
+                                   (("--out", out, "--server", "x=sleep 9"), 2, "wanted NAME=COMMAND with {port}", None),
+                                   (("--out", out, "--gate", "true", "--server", "x=nosuchprogram {port} {x}"), 2, "nosuchprogram: No such file", None),
+                                   (("--out", out, "--gate", "true", "--server", serve_with_key), 1, "with 401, wanted 200", None),
+                                   ((*two, "--rounds", "0"), 2, "--rounds: found 0", None),
+                                   (("--out", folder + "/none/o", "--server", f"x={serve}"), 2, "--out: ", None)]:
         C.ok(part in beside(*args, code=code, path=path).stderr and not os.path.exists(out + ".md"), f"{part} wanted")
 
 

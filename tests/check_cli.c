@@ -522,6 +522,8 @@ static void test_bench_profile(void)
     CHECK(profile_cell(out, "attn", 0) == DENSE_LAYERS, "attn: %.900s", out);
     for (int i = 0; i < 2; i++)
         CHECK_CLOSE(profile_cell(out, "all", i), sum[i], 2, "the sum of column %d", i);
+    EXPECT_OK("bench", "-m", DENSE, "-dev", "cpu,cpu", "-sm", "tensor", "-p", "0", "-n", "4", "-r", "1", "--profile");
+    CHECK(strstr(out, "one pass of 4"), "passes of a tensor split: %.400s", out);
     EXPECT(2, "--profile prints tables: found -o json, wanted md", "bench", "-m", DENSE, "--profile", "-o", "json");
 }
 

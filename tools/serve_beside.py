@@ -14,12 +14,14 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -90,11 +92,11 @@ class Running:
         self.name, self.command, self.patience = name, command, patience
 
     def __enter__(self):
-        self.log = open(f"/tmp/serve_beside.{os.getpid()}.log", "wb")
+        self.log = tempfile.TemporaryFile()
         try:
-            self.process = subprocess.Popen(shlex.split(self.command), stdout=self.log, stderr=self.log, start_new_session=True)
+            self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log, start_new_session=True)
         except OSError as e:
-            fail(f"server {self.name}: {self.command}: {e.strerror}")
+            fail(f"server {self.name}: {self.command[0]}: {e.strerror}")
         return self
 
     def wait(self, url):
@@ -105,14 +107,17 @@ class Running:
             try:
                 with urllib.request.urlopen(url + "/v1/models", timeout=5):
                     return time.monotonic() - began
+            except urllib.error.HTTPError as e:
+                if 400 <= e.code < 500:
+                    fail(f"server {self.name} answers {url}/v1/models with {e.code}, wanted 200 without a key", 1)
+                time.sleep(0.2)
             except (urllib.error.URLError, OSError):
                 time.sleep(0.2)
         fail(f"server {self.name} did not answer {url}/v1/models in {self.patience:.0f} s: {self.tail()}", 1)
 
     def tail(self):
-        self.log.flush()
-        with open(self.log.name, encoding="utf-8", errors="replace") as f:
-            return " / ".join(f.read().strip().splitlines()[-3:])[-400:]
+        self.log.seek(0)
+        return " / ".join(self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:])[-400:]
 
     def __exit__(self, *_):
         for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -125,7 +130,6 @@ class Running:
             except subprocess.TimeoutExpired:
                 continue
         self.log.close()
-        os.unlink(self.log.name)
 
 
 def load(args, url, name):
@@ -140,12 +144,17 @@ def load(args, url, name):
     return runs
 
 
+def filled(template, values):
+    """The words of a command, {port}, {model} and {kvant} filled in; other braces stay."""
+    return [re.sub(r"\{(port|model|kvant)\}", lambda m: values[m[1]], word) for word in shlex.split(template)]
+
+
 def measure(args, servers):
     runs = []
     for number in range(args.rounds):
         for name, template in servers:
             port = free_port()
-            command = template.format(port=port, model=args.model, kvant=args.kvant)
+            command = filled(template, {"port": str(port), "model": args.model, "kvant": args.kvant})
             with Running(name, command, args.patience) as server:
                 started = server.wait(f"http://127.0.0.1:{port}")
                 for run in load(args, f"http://127.0.0.1:{port}", name):
@@ -216,6 +225,11 @@ def main():
     servers = [server_of(s) for s in args.server]
     if len({name for name, _ in servers}) < len(servers):
         fail("--server: two have one name")
+    if args.rounds < 1:
+        fail(f"--rounds: found {args.rounds}, wanted at least 1")
+    folder = os.path.dirname(args.out) or "."
+    if not os.access(folder, os.W_OK):
+        fail(f"--out: {folder} is not a folder that can be written to")
     if not os.path.isfile(args.model):
         fail(f"--model: {args.model} is not a file")
     others = users_of_gpus()

@@ -344,6 +344,8 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
     if (key)
         p->max_pos = p->stride * KVANT_PAGE - 1;           /* an upper bound serves, and lasts for a page of steps */
     KVANT_TRY(pass_upload(e, p, diag));
+    if (e->watch.profile)
+        e->watch.profile->passes++;
     pass_build(e, p);
     const int n = e->b.n_ops;
     build_late_seals(&e->b);
@@ -358,8 +360,6 @@ static int pass_run(kvant_engine *e, pass *p, const int *seq, kvant_diag *diag)
         KVANT_TRY(kvant_op_check(e->ops[i].id, e->ops[i].args, diag));
     if (e->watch.tap)
         return submit_tapped(e, diag);
-    if (e->watch.profile)
-        e->watch.profile->passes++;
     KVANT_TRY(engine_submit(e, n, key, diag));
     if (e->b.n_ops == n)
         return KVANT_OK;
