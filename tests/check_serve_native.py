@@ -6,11 +6,12 @@ import math
 import os
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, ".."))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import DEMO, Checks, Server, built    # noqa: E402
+from serve import DEMO, SLOW, Checks, Server, built    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_native")
@@ -173,10 +174,13 @@ def check_infill(s):
     C.ok(s.post("/infill", {**body, "input_prefix": "", "input_suffix": ""})[1]["tokens_evaluated"] == len(bos) + 3, "nothing around it")
     check_extra(s, ids, by_hand, body)
     for change, param in (({"input_prefix": None}, "input_prefix"), ({"input_suffix": 3}, "input_suffix"), ({"prompt": ["a"]}, "prompt"),
-                          ({"input_extra": [{"filename": "x"}]}, "input_extra"), ({"input_extra": [{"text": "x", "filename": 3}]}, "input_extra"),
-                          ({"input_extra": "x"}, "input_extra"), ({"input_extra": [{"text": "x y " * 400000}]}, "input_extra"), ({"input_prefix": "a b " * 4000}, "input_prefix")):
+                          ({"input_extra": [{"text": "", "filename": "x y " * 400000}]}, "input_extra"), ({"input_extra": [{"text": "x y " * 400000}]}, "input_extra"), ({"input_prefix": "a b " * 4000}, "input_prefix")):
         status, r = s.post("/infill", {**body, **change})
         C.ok(status == 400 and r["error"]["param"] == param, (str(change)[:60], status, str(r)[:200]))
+    for pieces, says in (("x", 'found "x", wanted an array'), ([{"text": "x"}, 7], "item 1: found 7, wanted an object"), ([{"filename": "x"}], "item 0: text: found nothing, wanted a string"),
+                         ([{"text": "x", "filename": [3]}], "item 0: filename: found [3], wanted a string"), ([{"text": 5}] + [{"text": "a b c d " * 2000}], "item 0: text: found 5, wanted a string")):
+        status, r = s.post("/infill", {**body, "input_extra": pieces})
+        C.ok(status == 400 and says in r["error"]["message"], (says, status, r))
 
 
 def check_extra(s, ids, plain, body):
@@ -195,6 +199,16 @@ def check_extra(s, ids, plain, body):
     kept = (ids(apart) + ids(long[0]["text"]) + ids(apart) + ids(long[1]["text"]))[-(2048 - 9 - len(plain)):]
     want = s.post("/completion", {"prompt": kept + plain, "n_predict": 8, "temperature": 0, "ignore_eos": True})[1]
     C.ok(r["content"] == want["content"], (r["content"], want["content"]))
+    for any_length in ({}, {"n_predict": -1}):
+        asked = {k: v for k, v in body.items() if k != "n_predict"}
+        r = s.post("/infill", {**asked, **any_length, "input_extra": long})[1]
+        C.ok(r["tokens_evaluated"] == 2048 - 1 - 512 and r["tokens_predicted"] >= 512, f"an answer of any length has room: {r['tokens_evaluated']} {r['tokens_predicted']}")
+    began = time.time()
+    r = s.post("/infill", {**body, "input_extra": [{"text": ""}] * 300000})[1]
+    took = time.time() - began
+    few = s.post("/infill", {**body, "input_extra": [{"text": ""}] * 2100})[1]
+    C.ok(r.get("content") == few["content"] and r["tokens_evaluated"] == 2048 - 1 - 8, f"pieces that there is no room for: {str(r)[:200]}")
+    C.ok(took < 4 * SLOW, f"nor are they made into tokens: {took:.1f} s")
 
 
 def main():

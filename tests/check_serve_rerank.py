@@ -102,6 +102,12 @@ def check_score(s, r):
                         ({"text_2": DOCS}, "text_1"), ({"text_1": QUERY, "text_2": DOCS, "documents": DOCS}, "documents"), ({"text_1": 3, "text_2": DOCS}, "text_1")):
         status, got = s.post("/score", body)
         C.ok(status == 400 and got["error"]["param"] == param, (body, got))
+    for body, says in (({"text_1": QUERY}, "text_2: found nothing, wanted a string or a list of strings"), ({"text_1": QUERY, "text_2": [*DOCS, 7]}, f"text_2: item {len(DOCS)}: found 7, wanted a string"),
+                       ({"text_1": [None] * len(DOCS), "text_2": DOCS}, "text_1: item 0: found null, wanted a string"), ({"text_1": {"a": 1}, "text_2": DOCS}, 'text_1: found {"a":1}, wanted')):
+        status, got = s.post("/score", body)
+        C.ok(status == 400 and says in got["error"]["message"], (says, got))
+    status, got = s.post("/rerank", {"query": QUERY, "documents": [DOCS[0], {"text": 10 ** 30}]})
+    C.ok(status == 400 and "documents: item 1: found 1000000000000" in got["error"]["message"], got)
     status, got = s.post("/rerank", {"query": QUERY, "documents": DOCS, "text_1": QUERY})
     C.ok(status == 400 and got["error"]["param"] == "text_1", got)
 

@@ -2,6 +2,8 @@
 #include "server/request/request_impl.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 #include "server/request/json_scan.h"
 
 int api_no_memory(api_error *e)
@@ -85,11 +87,29 @@ int body_string(const json_t *o, const char *key, size_t max, const char **v, si
     *v = NULL;
     if (!x)
         return API_OK;
-    if (!json_is_string(x) || json_is_wide(x) || json_string_length(x) > max)
+    if (!body_is_text(x) || json_string_length(x) > max)
         return api_fail(e, BAD, key, "%s: wanted a string of at most %zu bytes", key, max);
     *v = json_string_value(x);
     *n = json_string_length(x);
     return API_OK;
+}
+
+int body_is_text(const json_t *v)
+{
+    return json_is_string(v) && !json_is_wide(v);
+}
+
+const char *body_found(const json_t *v, char text[BODY_FOUND])
+{
+    static const char more[] = "...";
+    const size_t room = BODY_FOUND - sizeof more;
+
+    memset(text, 0, BODY_FOUND);
+    if (!v || json_is_wide(v))
+        snprintf(text, BODY_FOUND, "%.40s", v ? json_string_value(v) + 1 : "nothing");
+    else if (json_dumpb(v, text, room, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) > room)
+        memcpy(text + strlen(text), more, sizeof more);
+    return text;
 }
 
 int body_read(const char *body, size_t len, json_t **out, api_error *e)

@@ -14,23 +14,25 @@ static int check_head(const request_env *env, api_error *e)
                     "reranker such as Qwen3-Reranker");
 }
 
-static int check_text(const json_t *v, const char *key, api_error *e)
+/* i: its place in a list, -1: it stands alone */
+static int check_text(const json_t *v, const char *key, int i, const char *wanted, api_error *e)
 {
-    if (!json_is_string(v))
-        return api_fail(e, BAD, key, "%s: wanted %s", key, strcmp(key, "query") ? "a list of strings" : "a string");
-    return API_OK;
+    char found[BODY_FOUND];
+
+    if (body_is_text(v))
+        return API_OK;
+    if (i < 0)
+        return api_fail(e, BAD, key, "%s: found %s, wanted %s", key, body_found(v, found), wanted);
+    return api_fail(e, BAD, key, "%s: item %d: found %s, wanted %s", key, i, body_found(v, found), wanted);
 }
 
-/* A query and a document as one prompt; the document stays with it where the answer shows it. */
+/* Two texts as one prompt; the document stays with it where the answer shows it. */
 static int pair_prompt(const request_env *env, const json_t *query, const json_t *doc, const char *key, int keep,
                        prompt *p, api_error *e)
 {
     const char *q = json_string_value(query), *d;
     kvant_diag diag = { "" };
 
-    if (json_is_object(doc)) /* Cohere's and Jina's other way to write one */
-        doc = json_object_get(doc, "text");
-    API_TRY(check_text(doc, key, e));
     d = json_string_value(doc);
     API_TRY(prompt_check_bytes(env, json_string_length(query) + json_string_length(doc), key, e));
     int code = kvant_rank_tokenize(env->model, q, d, NULL, 0, &p->n, &diag);
@@ -52,7 +54,7 @@ static int read_documents(const request_env *env, const json_t *o, const char *k
     json_t *doc;
     size_t i;
 
-    API_TRY(check_text(query, "query", e));
+    API_TRY(check_text(query, "query", -1, "a string", e));
     if (!json_is_array(list) || json_array_size(list) == 0)
         return api_fail(e, BAD, key, "%s: wanted a list of 1 to %d strings", key, REQUEST_MAX_TEXTS);
     if (json_array_size(list) > REQUEST_MAX_TEXTS)
@@ -60,8 +62,10 @@ static int read_documents(const request_env *env, const json_t *o, const char *k
                         REQUEST_MAX_TEXTS);
     json_array_foreach((json_t *)list, i, doc)
     {
+        const json_t *text = json_is_object(doc) ? json_object_get(doc, "text") : doc; /* Cohere's and Jina's too */
+        API_TRY(check_text(text, key, (int)i, "a string, or an object with one as text", e));
         r->n = (int)i + 1;
-        API_TRY(pair_prompt(env, query, doc, key, keep, &r->prompts[i], e));
+        API_TRY(pair_prompt(env, query, text, key, keep, &r->prompts[i], e));
     }
     return API_OK;
 }
@@ -70,6 +74,17 @@ static int read_documents(const request_env *env, const json_t *o, const char *k
 static const json_t *text_at(const json_t *v, size_t i)
 {
     return json_is_array(v) ? json_array_get(v, json_array_size(v) == 1 ? 0 : i) : v;
+}
+
+static int check_texts(const json_t *v, const char *key, api_error *e)
+{
+    size_t i;
+    json_t *text;
+
+    if (!json_is_array(v))
+        return check_text(v, key, -1, "a string or a list of strings", e);
+    json_array_foreach((json_t *)v, i, text) API_TRY(check_text(text, key, (int)i, "a string", e));
+    return API_OK;
 }
 
 static int read_pairs(const request_env *env, const json_t *o, embed_request *r, api_error *e)
@@ -81,9 +96,9 @@ static int read_pairs(const request_env *env, const json_t *o, embed_request *r,
         return api_fail(e, BAD, "text_2", "text_2: %zu items, wanted 1 to %d", n, REQUEST_MAX_TEXTS);
     if (n_a != 1 && n_a != n)
         return api_fail(e, BAD, "text_1", "text_1: %zu items, wanted one, or as many as text_2 has (%zu)", n_a, n);
+    API_TRY(check_texts(a, "text_1", e));
+    API_TRY(check_texts(b, "text_2", e));
     for (size_t i = 0; i < n; i++) {
-        if (!json_is_string(text_at(a, i)))
-            return api_fail(e, BAD, "text_1", "text_1: wanted a string or a list of strings");
         r->n = (int)i + 1;
         API_TRY(pair_prompt(env, text_at(a, i), text_at(b, i), "text_2", 0, &r->prompts[i], e));
     }

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 /* More text of other files than so many contexts hold is refused before it is made into tokens.  Arbitrary. */
-enum { EXTRA_CONTEXTS = 16 };
+enum { EXTRA_CONTEXTS = 16, ANSWER_PART = 4 };
 enum { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, FIM_REPO, FIM_FILE, FIM_TOKENS };
 
 typedef struct fim_form {
@@ -70,47 +70,92 @@ static int append(const request_env *env, int32_t control, const char *s, size_t
 /* ---- pieces of other files ---- */
 
 /* Appends a name and a newline, behind the token that announces it. */
-static int append_name(const request_env *env, int32_t control, const char *name, prompt *p, api_error *e)
+static int append_name(const request_env *env, int32_t control, const char *name, size_t n, prompt *p,
+                       api_error *e)
 {
-    API_TRY(append(env, control, name, strlen(name), 0, p, e));
+    API_TRY(append(env, control, name, n, 0, p, e));
     return append(env, -1, "\n", 1, 0, p, e);
 }
 
-static int append_piece(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *piece, size_t i, prompt *p,
+/* All pieces are looked at, also those that there will be no room for; *bytes of their texts and names. */
+static int check_pieces(const json_t *pieces, size_t *bytes, api_error *e)
+{
+    char found[BODY_FOUND];
+    size_t i;
+    json_t *piece;
+
+    if (pieces && !json_is_array(pieces))
+        return api_fail(e, BAD, "input_extra", "input_extra: found %s, wanted an array of objects with text and filename",
+                        body_found(pieces, found));
+    json_array_foreach((json_t *)pieces, i, piece)
+    {
+        const json_t *text = body_field(piece, "text"), *name = body_field(piece, "filename");
+        if (!json_is_object(piece))
+            return api_fail(e, BAD, "input_extra", "input_extra: item %zu: found %s, wanted an object with text and filename",
+                            i, body_found(piece, found));
+        if (!body_is_text(text) || (name && !body_is_text(name)))
+            return api_fail(e, BAD, "input_extra", "input_extra: item %zu: %s: found %s, wanted a string", i,
+                            body_is_text(text) ? "filename" : "text",
+                            body_found(body_is_text(text) ? name : text, found));
+        *bytes += json_string_length(text) + json_string_length(name);
+    }
+    return API_OK;
+}
+
+static int append_piece(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *piece, prompt *p,
                         api_error *e)
 {
     static const char apart[] = "\n\n--- snippet ---\n\n";
     const json_t *text = body_field(piece, "text"), *name = body_field(piece, "filename");
 
-    if (!json_is_string(text) || (name && !json_is_string(name)))
-        return api_fail(e, BAD, "input_extra", "input_extra: item %zu: wanted an object with text, and filename, as strings", i);
-    if (ids[FIM_FILE] >= 0)
-        API_TRY(append_name(env, ids[FIM_FILE], name ? json_string_value(name) : "tmp", p, e));
+    if (ids[FIM_FILE] >= 0 && name)
+        API_TRY(append_name(env, ids[FIM_FILE], json_string_value(name), json_string_length(name), p, e));
+    else if (ids[FIM_FILE] >= 0)
+        API_TRY(append_name(env, ids[FIM_FILE], "tmp", 3, p, e));
     else
         API_TRY(append(env, -1, apart, sizeof apart - 1, 0, p, e));
     return append(env, -1, json_string_value(text), json_string_length(text), 0, p, e);
 }
 
-static int append_extra(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, prompt *p,
-                        api_error *e)
+/* The first of the last pieces that fill the room: those before it are not made into tokens. */
+static int first_piece(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, int64_t room,
+                       size_t *first, api_error *e)
 {
-    size_t i;
-    json_t *piece;
+    int64_t n = 0;
+    int kind = API_OK;
 
-    if (ids[FIM_REPO] >= 0)
-        API_TRY(append_name(env, ids[FIM_REPO], "myproject", p, e));
-    json_array_foreach((json_t *)pieces, i, piece) API_TRY(append_piece(env, ids, piece, i, p, e));
-    return ids[FIM_FILE] >= 0 ? append_name(env, ids[FIM_FILE], "filename", p, e) : API_OK;
+    for (*first = json_array_size(pieces); *first && n < room && kind == API_OK;) {
+        prompt piece = { 0 };
+        kind = append_piece(env, ids, json_array_get(pieces, --*first), &piece, e);
+        n += piece.n;
+        prompt_free(&piece);
+    }
+    return kind;
 }
 
-/* All of it in front of the rest, which is what the request is about: the last pieces that there is room for. */
+static int append_extra(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, int64_t room,
+                        prompt *p, api_error *e)
+{
+    static const char project[] = "myproject", file[] = "filename";
+    size_t i;
+
+    API_TRY(first_piece(env, ids, pieces, room, &i, e));
+    if (ids[FIM_REPO] >= 0)
+        API_TRY(append_name(env, ids[FIM_REPO], project, sizeof project - 1, p, e));
+    for (; i < json_array_size(pieces); i++)
+        API_TRY(append_piece(env, ids, json_array_get(pieces, i), p, e));
+    return ids[FIM_FILE] >= 0 ? append_name(env, ids[FIM_FILE], file, sizeof file - 1, p, e) : API_OK;
+}
+
+/* All of it in front of the rest, which is what the request is about: the last pieces that there is room for.  An
+ * answer of any length has a quarter of the context. */
 static int put_extra(const request_env *env, const int32_t ids[FIM_TOKENS], const json_t *pieces, int64_t wanted,
                      prompt *p, api_error *e)
 {
     prompt all = { 0 };
     const int64_t most = env->n_ctx < env->pool_tokens ? env->n_ctx : env->pool_tokens;
-    const int64_t room = most - 1 - p->n - (wanted > 0 ? wanted : 0);
-    int kind = append_extra(env, ids, pieces, &all, e);
+    const int64_t room = most - 1 - p->n - (wanted < 0 ? most / ANSWER_PART : wanted);
+    int kind = append_extra(env, ids, pieces, room, &all, e);
 
     if (kind == API_OK && all.n > room) {
         const int keep = room > 0 ? (int)room : 0;
@@ -132,21 +177,12 @@ static int put_extra(const request_env *env, const int32_t ids[FIM_TOKENS], cons
 
 /* ---- the prompt ---- */
 
-static size_t bytes_of(const json_t *pieces)
-{
-    size_t i, n = 0;
-    json_t *piece;
-
-    json_array_foreach((json_t *)pieces, i, piece) n += json_string_length(body_field(piece, "text"));
-    return n;
-}
-
 int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, prompt *p, api_error *e)
 {
     static const char *const keys[] = { "input_prefix", "prompt", "input_suffix" };
     const json_t *pieces = body_field(o, "input_extra");
     const char *text[3];
-    size_t n[3] = { 0 };
+    size_t n[3] = { 0 }, extra = 0;
     int32_t ids[FIM_TOKENS];
 
     for (int i = 0; i < 3; i++) {
@@ -154,13 +190,12 @@ int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, pr
         if (!text[i] && i != 1)
             return api_fail(e, BAD, keys[i], "%s: missing", keys[i]);
     }
-    if (pieces && !json_is_array(pieces))
-        return api_fail(e, BAD, "input_extra", "input_extra: wanted an array of objects with text and filename");
+    API_TRY(check_pieces(pieces, &extra, e));
     if (!find_form(env, ids))
         return api_fail(e, API_UNSUPPORTED, "",
                         "infill: this model's vocabulary has no tokens for filling in the middle");
     API_TRY(prompt_check_bytes(env, n[0] + n[1] + n[2], "input_prefix", e));
-    API_TRY(prompt_check_bytes(env, bytes_of(pieces) / EXTRA_CONTEXTS, "input_extra", e));
+    API_TRY(prompt_check_bytes(env, extra / EXTRA_CONTEXTS, "input_extra", e));
     API_TRY(append(env, -1, "", 0, KVANT_TOK_BOS, p, e));
     API_TRY(append(env, ids[FIM_PREFIX], text[0], n[0], 0, p, e));
     if (text[1])
