@@ -43,7 +43,7 @@ POPULAR = [
     ("A", "--reasoning-format deepseek"), ("A", "--reasoning-budget 0"), ("A", "--tool-dialect hermes"),
     ("A", "-c 256"), ("A", "--ctx-size 256"), ("A", "-n 8"), ("A", "--n-predict 8"), ("A", "-np 2"), ("A", "--parallel 2"), ("A", "-ngl 0"),
     ("A", "--n-gpu-layers auto"), ("R", "-ngl 99 --device cpu", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
-    ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("R", "--alias a,,b", "wanted a name of 1 to"), ("A", "--api-key k"),
+    ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--alias a,,b"), ("R", "--alias ,,", "wanted a name of 1 to"), ("A", "--api-key k"),
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),

@@ -233,6 +233,11 @@ def check_aliases():
         got = {name: s.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})[0] for name in ("tiny", "fim", "code", "tin", "tiny,fim", "odd")}
         C.ok(got == {"tiny": 200, "fim": 200, "code": 200, "tin": 404, "tiny,fim": 404, "odd": 404}, f"each name and no other: {got}")
         C.ok(s.get("/v1/models/fim")[1]["id"] == "code" and s.get("/v1/models/odd")[0] == 404, "/v1/models/NAME")
+    with Server(BUILD, "-c", "512", "-np", "1", "--strict-model-name", "--alias", " b, a b,,") as s:
+        one = s.get("/v1/models")[1]["data"][0]
+        C.ok(one["id"] == "a b" and one["aliases"] == ["b", "a b"], f"blanks around names and empty names go: {one}")
+        got = {name: s.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})[0] for name in ("b", "a b", " b", "a")}
+        C.ok(got == {"b": 200, "a b": 200, " b": 404, "a": 404}, got)
 
 
 def main():

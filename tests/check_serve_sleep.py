@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 from serve import ROOT, SLOW, Checks, Server, built    # noqa: E402
@@ -21,21 +22,29 @@ def complete(s, model="m", prompt=(5, 6, 7, 8), **more):
     return s.post("/v1/completions", {"model": model, "prompt": list(prompt), "max_tokens": 4, "temperature": 0, "ignore_eos": True}, **more)
 
 
-def state(s, i=0):
-    return s.get("/v1/models")[1]["data"][i]["status"]["value"]
+def state(s, i=0, **more):
+    return s.get("/v1/models", **more)[1]["data"][i]["status"]["value"]
 
 
-def asleep(s, i=0):
+def asleep(s, i=0, **more):
     end = time.time() + 20 * SLOW
-    while time.time() < end and state(s, i) != "sleeping":
+    while time.time() < end and state(s, i, **more) != "sleeping":
         time.sleep(0.1)
-    return C.ok(state(s, i) == "sleeping", f"not asleep: {state(s, i)} {s.lines[-3:]}")
+    return C.ok(state(s, i, **more) == "sleeping", f"not asleep: {state(s, i, **more)} {s.lines[-3:]}")
 
 
 def memory(s):
     """KiB that the process has for itself."""
     with open(f"/proc/{s.process.pid}/status", encoding="ascii") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("RssAnon"))
+
+
+def known(s):
+    """Told of the model: its name, that by the name in its file, its names, its context twice and its shapes."""
+    one = s.get("/v1/models")[1]["data"][0]
+    named = s.get("/v1/models/" + urllib.parse.quote(one["aliases"][-1]))[1].get("id")
+    other = s.get("/v1/models", headers={"anthropic-version": "2023-06-01"})[1]["data"][0]
+    return [one["id"], named, one["aliases"], one.get("max_model_len"), one.get("meta"), other.get("max_input_tokens")]
 
 
 def prompt_tokens(s):
@@ -48,7 +57,9 @@ def check_one():
         stream = s.open("/v1/completions", {"prompt": [5, 6], "max_tokens": 1500, "stream": True, "ignore_eos": True})
         awake, props = complete(s, prompt=LONG), s.get("/props")[1]
         C.ok(awake[0] == 200 and props["is_sleeping"] is False and state(s) == "loaded", (awake, props))
-        full = memory(s)
+        full, facts = memory(s), known(s)
+        shown = s.post("/api/show", {"model": facts[0]})
+        C.ok(facts[0] == facts[1] and facts[4]["n_ctx"] == facts[3] == facts[5] == 2048, facts)
         stream.close()
         counted = prompt_tokens(s)
         if not asleep(s):
@@ -58,6 +69,13 @@ def check_one():
         C.ok(told[0] == 200 and told[1]["is_sleeping"] is True and {k for k in told[1]} == {k for k in props} and told[1]["n_ctx"] == 2048, told)
         C.ok(s.get("/health")[0] == 200 and s.get("/ready")[0] == 200 and s.request("GET", "/metrics")[0] == 200, "well while it sleeps")
         C.ok(s.get("/api/tags")[0] == 200 and s.get("/api/ps")[1]["models"] == [] and s.get("/v1/models/other")[0] == 404, "Ollama's names; no other model")
+        C.ok(known(s) == facts, f"its names and facts stay: {known(s)}, {facts}")
+        show = s.post("/api/show", {"model": facts[0]})
+        C.ok(show == shown and show[0] == 200 and state(s) == "sleeping", f"/api/show: {str(show)[:300]}")
+        C.ok(s.post("/api/show", {"model": "other"})[0] == 404, "/api/show of another name")
+        for body in (b"{", b"[]", b'{"model": 3, "prompt": "a"}'):
+            C.ok(s.request("POST", "/v1/completions", body)[0] == 400 and state(s) == "sleeping", f"a request that nobody could read wakes nobody: {body}")
+        C.ok(len(os.listdir(kept)) == 1, f"its prefixes are kept: {os.listdir(kept)}")
         C.ok(memory(s) < full / 2, f"its memory is free: {memory(s)} of {full} KiB")
         status, r = s.get("/slots")
         C.ok(status == 503 and "--sleep-idle-seconds" in r["error"]["message"], (status, r))
@@ -67,11 +85,23 @@ def check_one():
         C.ok(again[0] == 200 and again[1]["choices"] == awake[1]["choices"], f"the same answer: {again}")
         C.ok(again[1].get("usage", {}).get("prompt_tokens_details", {}).get("cached_tokens", 0) >= 256, f"its prefix came back: {again}")
         C.ok(s.get("/props")[1]["is_sleeping"] is False and s.get("/slots")[0] == 200, "awake")
+        C.ok(os.listdir(kept) == [], f"and their file goes: {os.listdir(kept)}")
         asleep(s)
         C.ok(s.post("/tokenize", {"content": "Hello"})[0] == 200 and state(s) == "loaded", "tokens are the model's: it wakes")
         asleep(s)
         s.process.terminate()
         C.ok(s.wait() == 0, "it ends while the model sleeps")
+        C.ok(os.listdir(kept) == [], f"nobody takes up its prefixes again: {os.listdir(kept)}")
+
+
+def check_strict():
+    with Server(BUILD, "-c", "512", "--sleep-idle-seconds", "1", "--strict-model-name", "--alias", "m, n") as s:
+        asleep(s)
+        status, r = complete(s, "other")
+        C.ok(status == 404 and r["error"]["param"] == "model" and state(s) == "sleeping", f"another model's name wakes nobody: {status} {r}")
+        C.ok(complete(s, "n")[0] == 200 and state(s) == "loaded", "its own does")
+        asleep(s)
+        C.ok(s.post("/tokenize", {"model": "other", "content": "a"})[0] == 200, "a route that reads no name")
 
 
 def check_gone():
@@ -83,7 +113,7 @@ def check_gone():
             asleep(s)
             os.rename(path, path + ".away")
             status, r = complete(s)
-            C.ok(status == 400 and "could not be loaded" in r["error"]["message"] and d not in str(r), (status, r))
+            C.ok(status == 503 and "could not be loaded" in r["error"]["message"] and d not in str(r), (status, r))
             C.ok(s.get("/health")[0] == 200, "the server stays")
             os.rename(path + ".away", path)
             C.ok(complete(s)[1].get("choices") == first[1]["choices"], "and goes on with the file")
@@ -100,6 +130,10 @@ def check_router():
             while time.time() < end and not any("asleep: qwen2" in line for line in s.lines):
                 time.sleep(0.1)
             C.ok(any("asleep: qwen2" in line for line in s.lines) and complete(s, "qwen2", headers=admin)[0] == 200, f"asleep, it wakes: {s.lines[-3:]}")
+            asleep(s, headers=admin)
+            unloaded = s.post("/models/unload", {"model": "qwen2"}, headers=admin)[0], state(s, headers=admin)
+            C.ok(unloaded == (200, "unloaded"), f"an administrator ends its sleep: {unloaded}")
+            C.ok(s.post("/models/unload", {"model": "qwen2"}, headers=admin)[0] == 400 and complete(s, "qwen2", headers=admin)[0] == 400, "unloaded it stays")
 
 
 def main():
@@ -107,6 +141,7 @@ def main():
         print("SKIP check_serve_sleep: this build has no server")
         return C.end()
     check_one()
+    check_strict()
     check_gone()
     check_router()
     with Server(BUILD, "-c", "512", model=TINY) as s:

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/names.h"
 #include "cli/sampling.h"
 #include "cli/serve_room.h"
 #include "cli/text/draft.h"
@@ -334,18 +335,17 @@ static int serve(const server_params *p, kvant_diag *diag)
 /* Several names with commas: the first by the alphabet, as llama-server chooses it. */
 static int first_alias(const char *list, char *out, size_t cap, kvant_diag *diag)
 {
+    const char *rest = list, *p;
+    size_t n = 0;
+
     out[0] = 0;
-    for (const char *p = list;; p++) {
-        const size_t n = strcspn(p, ",");
-        if (n == 0 || n >= cap)
-            return kvant_fail(diag, KVANT_EINVAL, "--alias: found \"%.100s\", wanted a name of 1 to %zu bytes, or several "
-                              "with commas", list, cap - 1);
-        if (!out[0] || strncmp(p, out, n) < 0 || (strncmp(p, out, n) == 0 && n < strlen(out)))
+    while (n < cap && names_next(&rest, &p, &n))
+        if (n < cap && (!out[0] || strncmp(p, out, n) < 0 || (strncmp(p, out, n) == 0 && n < strlen(out))))
             snprintf(out, cap, "%.*s", (int)n, p);
-        p += n;
-        if (!*p)
-            return KVANT_OK;
-    }
+    if (out[0] && n < cap)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "--alias: found \"%.100s\", wanted a name of 1 to %zu bytes, or several "
+                      "with commas", list, cap - 1);
 }
 
 static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
@@ -362,7 +362,7 @@ static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
     const server_model m = { alias, (char *)(uintptr_t)path };
     p->models = &m;
     p->n_models = 1;
-    p->keep_caches = p->sleep_s && opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);
+    p->caches = p->sleep_s && !opt_flag(o, OPT_NO_PREFIX_CACHE) ? opt_str(o, OPT_KV_DIR) : NULL;
     return serve(p, diag);
 }
 
@@ -407,8 +407,8 @@ static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
         p->router = 1;
         p->models_dir = preset ? NULL : path;
         p->models_preset = preset ? path : NULL;
-        p->keep_caches = opt_given(o, OPT_KV_DIR) && !opt_flag(o, OPT_NO_PREFIX_CACHE);
-        if (!p->keep_caches)
+        p->caches = opt_flag(o, OPT_NO_PREFIX_CACHE) ? NULL : opt_str(o, OPT_KV_DIR);
+        if (!p->caches)
             log_msg(LOG_INFO, "prefix caches go with a model that is unloaded; --slot-save-path DIR keeps them");
         code = serve(p, diag);
     }

@@ -87,7 +87,7 @@ typedef struct server_params {
     int64_t models_memory; /* bytes of their plans together; 0: any */
     int autoload;          /* 0: only administrators load */
     int sleep_s;           /* a model that no request used for so long is unloaded until the next one; 0: never */
-    int keep_caches;       /* 1: sessions have a folder; the cache of a model is kept there while it is not loaded */
+    const char *caches;    /* a folder of the sessions' for the cache of a model that is not loaded; NULL: none */
     const char *host;         /* addresses or names with commas, or the path of a socket (ends in .sock) */
     server_names names;
     int port;                 /* 0: any free one */

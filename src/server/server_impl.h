@@ -126,6 +126,13 @@ typedef struct budget {
     struct key_use *uses; /* likewise (access.c) */
 } budget;
 
+/* A model that sleeps, as it was told when it fell asleep. */
+typedef struct asleep_facts {
+    char *props, *meta, *name; /* /props; meta of /v1/models; the name in its file; kvant_alloc's */
+    int n_ctx;
+    kvant_session_stats stats;
+} asleep_facts;
+
 /* A model: a file's name, and all that there is of it while it is loaded. */
 enum { SERVED_NOT, SERVED_LOADING, SERVED_READY, SERVED_LEAVING };
 struct served {
@@ -142,8 +149,8 @@ struct served {
     int wished;  /* in the list of wishes */
     int failed;  /* the last attempt to load it */
     int asleep;  /* it was unloaded because nobody used it; the next request loads it */
-    char *asleep_props; /* what /props told of it then; kvant_alloc's */
-    kvant_session_stats asleep_stats;
+    asleep_facts facts; /* while it is asleep */
+    int cache_kept;     /* in a file, by this process; the loader's, and then the closing thread's */
     char why[256];
     int64_t bytes, used_ns, wished_ns;
     work_list parked; /* requests that wait for it */
@@ -312,6 +319,7 @@ void live_tick(server *s, int64_t now);        /* feeds the streams of /debug/ev
 int models_open(server *s, kvant_diag *diag);
 void models_end(server *s); /* nothing runs on: no request waits, no session is left */
 void models_close(server *s);
+void models_free_facts(asleep_facts *f);
 /* One model alone has any name.  API_OK, or what there is instead. */
 int models_named(server *s, const char *name, served **m, api_error *e);
 int models_is_named(const served *m, const char *name); /* "NAME:latest" is Ollama's way to write NAME */
@@ -354,10 +362,13 @@ void served_close(served *m); /* with its session, engine and model */
 /* Save and restore the model's prefix cache in the folder of slots, if there is one. */
 void served_keep_cache(served *m);
 void served_find_cache(served *m);
+void served_drop_cache(served *m); /* the file that served_keep_cache wrote, if it did */
 
 /* ---- router/models_routes.c ---- */
 void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w); /* a list of all of them */
 int models_of_path(const call *c, served **m, api_error *e);            /* the one that the path ends with */
+int models_context(served *m); /* tokens, of one that is loaded or sleeps; 0: not known */
+void models_put_meta(served *m, jsonw *w); /* of one that is held */
 int models_is_other(served *m, const char *name, api_error *e);         /* not the only model's name */
 void router_props(server *s, jsonw *w);
 /* The query's `model`, unescaped; 0: it has none. */

@@ -4,16 +4,17 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "base/text/names.h"
 
 int request_name_listed(const char *list, const char *name)
 {
     const size_t n = strlen(name);
+    const char *p;
+    size_t k = 0;
 
-    for (const char *p = list; n && *p; p += strcspn(p, ",")) {
-        p += *p == ',';
-        if (strcspn(p, ",") == n && strncmp(p, name, n) == 0)
+    while (names_next(&list, &p, &k))
+        if (k == n && strncmp(p, name, n) == 0)
             return 1;
-    }
     return 0;
 }
 

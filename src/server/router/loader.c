@@ -105,7 +105,9 @@ static void fail_wish(served *m, int code, kvant_diag *diag)
         server_fail(m->s, code, diag);
     pthread_mutex_lock(&m->s->models.lock);
     m->bytes = 0;
-    end_wish(m, SERVED_NOT, code == KVANT_ENOMEM ? API_UNAVAILABLE : API_INVALID, text);
+    /* of the only one it is no fault of the request */
+    const int kind = code == KVANT_ENOMEM || !m->s->p.router ? API_UNAVAILABLE : API_INVALID;
+    end_wish(m, SERVED_NOT, kind, text);
 }
 
 static int open_file(served *m, kvant_diag *diag)
@@ -136,12 +138,13 @@ static void unload(served *m)
 {
     models *a = &m->s->models;
 
+    const int asleep = m->asleep;
     m->state = SERVED_LEAVING;
     pthread_mutex_unlock(&a->lock);
     if (!m->failed)
         served_keep_cache(m);
     served_close(m);
-    log_msg(LOG_INFO, m->asleep ? "asleep: %s, until a request comes (--sleep-idle-seconds)" : "unloaded: %s", m->name);
+    log_msg(LOG_INFO, asleep ? "asleep: %s, until a request comes (--sleep-idle-seconds)" : "unloaded: %s", m->name);
     pthread_mutex_lock(&a->lock);
     m->state = SERVED_NOT;
     m->goes = 0;
@@ -199,16 +202,31 @@ static int is_unused(const served *m)
            clock_ns() - m->used_ns >= for_ns;
 }
 
-/* A model that sleeps still tells of itself. */
-static char *props_asleep(served *m)
+static void put_props_asleep(served *m, jsonw *w)
+{
+    live_props(m, 1, w);
+}
+
+static char *text_of(served *m, void (*put)(served *, jsonw *))
 {
     jsonw w;
 
     jsonw_init(&w);
-    live_props(m, 1, &w);
+    put(m, &w);
     char *text = jsonw_error(&w) ? NULL : kvant_strndup(w.buf, w.len);
     jsonw_free(&w);
     return text;
+}
+
+/* A model that sleeps still tells of itself.  0: out of memory. */
+static int take_facts(served *m, const kvant_session_stats *st, asleep_facts *f)
+{
+    *f = (asleep_facts){ .props = text_of(m, put_props_asleep),
+                         .meta = text_of(m, models_put_meta),
+                         .name = kvant_strdup(kvant_model_get_info(m->model)->name),
+                         .n_ctx = m->env.n_ctx,
+                         .stats = *st };
+    return f->props && f->meta && f->name;
 }
 
 /* Nor did a step end: from now on it sleeps.  Under the lock, which is released meanwhile; only this thread unloads. */
@@ -223,16 +241,16 @@ static void fall_asleep(served *m)
     kvant_session_get_stats(m->session, &st);
     const int64_t still_ns = clock_ns() - st.last_step_ns;
     const int idle = !st.queued && !st.running && still_ns >= (int64_t)m->s->p.sleep_s * 1000000000;
-    char *props = idle ? props_asleep(m) : NULL;
+    asleep_facts facts = { 0 };
+    const int known = idle && take_facts(m, &st, &facts);
     pthread_mutex_lock(&a->lock);
-    if (props && is_unused(m)) {
+    if (known && is_unused(m)) {
+        const asleep_facts old = m->facts;
         m->asleep = 1;
-        kvant_free(m->asleep_props);
-        m->asleep_props = props;
-        m->asleep_stats = st;
-    } else {
-        kvant_free(props);
+        m->facts = facts;
+        facts = old;
     }
+    models_free_facts(&facts);
 }
 
 /* One that has to be unloaded now, or NULL.  Under the lock. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "server/api/responses/responses_store.h"
+#include "server/routes/routes.h"
 #include "server/server_impl.h"
 
 int models_open(server *s, kvant_diag *diag)
@@ -54,11 +55,21 @@ void models_close(server *s)
         served_close(&a->list[i]);
         kvant_free(a->list[i].own_name);
         kvant_free(a->list[i].own_path);
-        kvant_free(a->list[i].asleep_props);
+        if (!s->p.router) /* a router's are taken up again by its next start */
+            served_drop_cache(&a->list[i]);
+        models_free_facts(&a->list[i].facts);
     }
     kvant_free(a->list);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->news);
+}
+
+void models_free_facts(asleep_facts *f)
+{
+    kvant_free(f->props);
+    kvant_free(f->meta);
+    kvant_free(f->name);
+    *f = (asleep_facts){ 0 };
 }
 
 /* ---- who holds a model ---- */
@@ -132,9 +143,9 @@ int models_asleep(server *s, sbuf *props, kvant_session_stats *st)
     pthread_mutex_lock(&a->lock);
     const int asleep = m && m->asleep;
     if (asleep && props)
-        sbuf_puts(props, m->asleep_props);
+        sbuf_puts(props, m->facts.props);
     if (asleep && st)
-        *st = m->asleep_stats;
+        *st = m->facts.stats;
     pthread_mutex_unlock(&a->lock);
     return asleep;
 }
@@ -246,17 +257,33 @@ int models_named(server *s, const char *name, served **m, api_error *e)
     return *m ? API_OK : not_served(s, name, e);
 }
 
-int models_pick(work *w)
+/* Routes that read no model's name. */
+static int work_is_of_texts(const work *w)
+{
+    return w->fn == make_tokenize || w->fn == make_detokenize || w->fn == make_template;
+}
+
+/* The model that w names.  A body that names none, or none that is here, wakes nobody: it is refused before. */
+static int find_named(work *w, served **m, api_error *e)
 {
     server *s = w->s;
-    models *a = &s->models;
-    char name[MODEL_NAME] = "";
+    char name[1025] = ""; /* as long as readers of bodies take one */
+    const size_t cap = s->p.router ? MODEL_NAME : sizeof name;
+    const int asleep = models_asleep(s, NULL, NULL), names = asleep && s->p.names.strict && !work_is_of_texts(w);
+
+    if ((s->p.router || asleep) && request_parse_model(sbuf_text(&w->body), w->body.n, name, cap, e) != API_OK)
+        return e->kind;
+    if (models_named(s, name, m, e) != API_OK)
+        return e->kind;
+    return names && name[0] ? models_is_other(*m, name, e) : API_OK;
+}
+
+int models_pick(work *w)
+{
+    models *a = &w->s->models;
     served *m;
 
-    if (s->p.router &&
-        request_parse_model(sbuf_text(&w->body), w->body.n, name, sizeof name, &w->refused) != API_OK)
-        return 1;
-    if (models_named(s, name, &m, &w->refused) != API_OK)
+    if (find_named(w, &m, &w->refused) != API_OK)
         return 1;
     pthread_mutex_lock(&a->lock);
     const int ready = m->state == SERVED_READY && !m->goes;
@@ -294,10 +321,13 @@ int models_unload(served *m)
 
     pthread_mutex_lock(&a->lock);
     const int there = m->state == SERVED_READY && !m->goes;
+    const int slept = m->asleep && !m->wished; /* it is away, and the next request was to load it */
     m->goes |= there;
+    if (slept)
+        m->asleep = 0;
     pthread_cond_signal(&a->news);
     pthread_mutex_unlock(&a->lock);
-    return there;
+    return there || slept;
 }
 
 void models_share(server *s, int queue_key)

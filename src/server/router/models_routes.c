@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "base/text/names.h"
 #include "kvant/kvant.h"
 #include "server/routes/routes.h"
 
@@ -50,11 +51,10 @@ static void put_status(served *m, jsonw *w)
     pthread_mutex_unlock(&a->lock);
 }
 
-static void put_meta(const served *m, jsonw *w)
+void models_put_meta(served *m, jsonw *w)
 {
     const kvant_model_info *i = kvant_model_get_info(m->model);
 
-    jsonw_key(w, "meta");
     jsonw_object(w);
     jsonw_kstr(w, "desc", i->desc);
     jsonw_kint(w, "n_ctx", m->env.n_ctx);
@@ -66,23 +66,37 @@ static void put_meta(const served *m, jsonw *w)
     jsonw_end(w);
 }
 
-/* A comma list, without the blanks around its words. */
 static void put_list(const char *key, const char *list, jsonw *w)
 {
+    const char *name;
+    size_t n;
+
     jsonw_key(w, key);
     jsonw_array(w);
-    for (const char *p = list ? list : ""; *p;) {
-        const size_t n = strcspn(p, ",");
-        size_t from = 0, to = n;
-        while (from < to && p[from] == ' ')
-            from++;
-        while (to > from && p[to - 1] == ' ')
-            to--;
-        if (to > from)
-            jsonw_strn(w, p + from, to - from);
-        p += n + (p[n] == ',');
-    }
+    while (list && names_next(&list, &name, &n))
+        jsonw_strn(w, name, n);
     jsonw_end(w);
+}
+
+/* 1: it sleeps, and its facts stay until end_facts. */
+static int begin_facts(served *m)
+{
+    pthread_mutex_lock(&m->s->models.lock);
+    if (m->asleep)
+        return 1;
+    pthread_mutex_unlock(&m->s->models.lock);
+    return 0;
+}
+
+static void end_facts(served *m)
+{
+    pthread_mutex_unlock(&m->s->models.lock);
+}
+
+static void put_other_name(const served *m, const char *name, jsonw *w)
+{
+    if (name && name[0] && strcmp(name, m->name) != 0)
+        jsonw_str(w, name);
 }
 
 /* Names that a request may have for it: those of --alias, else its file's name and the one in its file. */
@@ -96,10 +110,11 @@ static void put_aliases(served *m, jsonw *w)
     jsonw_array(w);
     jsonw_str(w, m->name);
     if (!m->s->p.router && served_hold(m)) {
-        const char *name = kvant_model_get_info(m->model)->name;
-        if (name && name[0] && strcmp(name, m->name) != 0)
-            jsonw_str(w, name);
+        put_other_name(m, kvant_model_get_info(m->model)->name, w);
         served_release(m);
+    } else if (!m->s->p.router && begin_facts(m)) {
+        put_other_name(m, m->facts.name, w);
+        end_facts(m);
     }
     jsonw_end(w);
 }
@@ -117,8 +132,14 @@ static void put_model(served *m, jsonw *w)
     put_status(m, w);
     if (served_hold(m)) {
         jsonw_kint(w, "max_model_len", m->env.n_ctx);
-        put_meta(m, w);
+        jsonw_key(w, "meta");
+        models_put_meta(m, w);
         served_release(m);
+    } else if (begin_facts(m)) {
+        jsonw_kint(w, "max_model_len", m->facts.n_ctx);
+        jsonw_key(w, "meta");
+        jsonw_raw(w, m->facts.meta);
+        end_facts(m);
     }
     jsonw_end(w);
 }
@@ -133,6 +154,20 @@ static void put_ollama(served *m, jsonw *w)
     jsonw_kstr(w, "parameters", "");
     put_list("tags", m->s->p.names.tags, w);
     jsonw_end(w);
+}
+
+int models_context(served *m)
+{
+    int n = 0;
+
+    if (served_hold(m)) {
+        n = m->env.n_ctx;
+        served_release(m);
+    } else if (begin_facts(m)) {
+        n = m->facts.n_ctx;
+        end_facts(m);
+    }
+    return n;
 }
 
 /* Anthropic's, for clients that send its header. */
@@ -150,10 +185,10 @@ static void put_anthropic(served *m, jsonw *w)
     jsonw_kstr(w, "display_name", m->name);
     jsonw_kstr(w, "created_at", text);
     jsonw_kstr(w, "lifecycle", "active");
-    if (served_hold(m)) {
-        jsonw_kint(w, "max_input_tokens", m->env.n_ctx);
-        jsonw_kint(w, "max_tokens", m->env.n_ctx);
-        served_release(m);
+    const int n_ctx = models_context(m);
+    if (n_ctx) {
+        jsonw_kint(w, "max_input_tokens", n_ctx);
+        jsonw_kint(w, "max_tokens", n_ctx);
     }
     jsonw_end(w);
 }
@@ -235,6 +270,9 @@ int models_is_other(served *m, const char *name, api_error *e)
     if (!same && served_hold(m)) {
         same = strcmp(name, kvant_model_get_info(m->model)->name) == 0;
         served_release(m);
+    } else if (!same && begin_facts(m)) {
+        same = strcmp(name, m->facts.name) == 0;
+        end_facts(m);
     }
     if (same)
         return API_OK;

@@ -1,7 +1,9 @@
 /* served.c: one model as requests need it: its vocabulary, its tools, the thread that makes masks for it, the defaults
  * that requests are read against; and its prefix cache, which is kept in a file while the model is not loaded. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -178,17 +180,26 @@ static void cache_done(void *user, const kvant_slot_result *r)
     pthread_mutex_unlock(&w->lock);
 }
 
+enum { CACHE_NAME = 48 };
+
+static void cache_name(const served *m, char name[CACHE_NAME])
+{
+    unsigned char h[32];
+
+    sha256(m->name, strlen(m->name), h);
+    snprintf(name, CACHE_NAME, "model-%02x%02x%02x%02x%02x%02x%02x%02x", h[0], h[1], h[2], h[3], h[4], h[5], h[6],
+             h[7]);
+}
+
 /* The file is found by the model's name and taken only for the model it was made with (the session sees to it).  The
  * file's salt is nobody's: no file of a client is mistaken for it. */
 static int cache_action(served *m, int action, waiting *w)
 {
     unsigned char hash[32], salt[16];
-    char name[48];
+    char name[CACHE_NAME];
     kvant_diag diag = { "" };
 
-    sha256(m->name, strlen(m->name), hash);
-    snprintf(name, sizeof name, "model-%02x%02x%02x%02x%02x%02x%02x%02x", hash[0], hash[1], hash[2], hash[3], hash[4],
-             hash[5], hash[6], hash[7]);
+    cache_name(m, name);
     sha256("kept while not loaded", 21, hash);
     memcpy(salt, hash, sizeof salt);
     const int code = kvant_session_slot(m->session, action, 0, name, salt, cache_done, w, &diag);
@@ -201,25 +212,41 @@ static int cache_action(served *m, int action, waiting *w)
     return w->r.code;
 }
 
-static void move_cache(served *m, int action, const char *what)
+/* 1: it is moved. */
+static int move_cache(served *m, int action, const char *what)
 {
     waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER };
 
-    if (!m->s->p.keep_caches)
-        return;
+    if (!m->s->p.caches)
+        return 0;
     const int code = cache_action(m, action, &w);
     if (code == KVANT_OK)
         log_msg(LOG_INFO, "%s: %d cached tokens %s, %.1f ms", m->name, w.r.n_tokens, what, (double)w.r.ns * 1e-6);
     else if (code != KVANT_ENOENT)
         log_msg(LOG_WARN, "%s: its cache is not %s: %s", m->name, what, w.text[0] ? w.text : kvant_error_text(code));
+    return code == KVANT_OK;
 }
 
 void served_keep_cache(served *m)
 {
-    move_cache(m, KVANT_CACHE_SAVE, "kept");
+    m->cache_kept |= move_cache(m, KVANT_CACHE_SAVE, "kept");
+}
+
+void served_drop_cache(served *m)
+{
+    char name[CACHE_NAME], path[4096];
+
+    if (!m->cache_kept)
+        return;
+    m->cache_kept = 0;
+    cache_name(m, name);
+    snprintf(path, sizeof path, "%s/%s.kvs", m->s->p.caches, name);
+    if (unlink(path) != 0 && errno != ENOENT)
+        log_msg(LOG_WARN, "%s: its cache cannot be removed: %s", m->name, strerror(errno));
 }
 
 void served_find_cache(served *m)
 {
-    move_cache(m, KVANT_CACHE_RESTORE, "taken up again");
+    if (move_cache(m, KVANT_CACHE_RESTORE, "taken up again") && !m->s->p.router)
+        served_drop_cache(m);
 }

@@ -264,7 +264,7 @@ static void put_shown(const served *m, const about *a, jsonw *w)
 }
 
 /* Opens the file of a model that is not loaded: its shapes and its template. */
-static int show_file(const served *m, jsonw *w, api_error *e)
+static int show_file(served *m, jsonw *w, api_error *e)
 {
     kvant_model_params p = kvant_model_defaults();
     kvant_model *model = NULL;
@@ -281,6 +281,7 @@ static int show_file(const served *m, jsonw *w, api_error *e)
         const int pooling = kvant_model_get_info(model)->pooling;
         const about a = { .model = model,
                           .traits = traits,
+                          .n_ctx = models_context(m), /* of one that sleeps */
                           .embeds = pooling > KVANT_POOLING_NONE && pooling != KVANT_POOLING_RANK };
         put_shown(m, &a, w);
     }
@@ -295,8 +296,12 @@ static int show(work *w, const char *name, api_error *e)
 
     if (models_named(w->s, name, &m, e) != API_OK)
         return e->kind;
-    if (!served_hold(m))
-        return w->s->p.router ? show_file(m, &w->reply, e) : api_fail(e, API_UNAVAILABLE, "", "Loading model");
+    const int away = w->s->p.router || models_asleep(w->s, NULL, NULL);
+    if (!served_hold(m)) {
+        if (!away)
+            return api_fail(e, API_UNAVAILABLE, "", "Loading model");
+        return models_is_other(m, name, e) == API_OK ? show_file(m, &w->reply, e) : e->kind;
+    }
     const about a = about_loaded(m);
     if (models_is_other(m, name, e) == API_OK)
         put_shown(m, &a, &w->reply);
