@@ -173,7 +173,10 @@ int engine_types(const kvant_model *m, const kvant_engine_params *p, kv_types *t
 void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const kv_types *types, unsigned char *kinds,
                       kv_config *cfg);
 int engine_pass_rows(const kvant_engine_params *p);
-/* The plan of one place of resolved parameters; of all: -1. */
+/* The plan of one place of resolved parameters; of all: -1.  Slots of prompts (place/place_stream.h) are in `scratch`
+ * where they have room beside all else; base: they never are. */
+int engine_plan_base(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                     kvant_plan *out, kvant_diag *diag);
 int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
                       kvant_plan *out, kvant_diag *diag);
 /* KVANT_EINVAL names the value outside lo..hi. */
@@ -183,10 +186,12 @@ int engine_in_range(const char *name, int64_t v, int64_t lo, int64_t hi, kvant_d
 /* KVANT_EINVAL, KVANT_EDEVICE: names, shares and rules that do not add up; KVANT_EUNSUPPORTED: layers that share K and
  * V would be apart, or tensors that cannot be. */
 int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine_split *out, kvant_diag *diag);
-/* Bytes of the weights on a place. */
+/* Bytes of the weights on a place; -1: out of memory. */
 int64_t engine_split_weights(const kvant_model *m, const engine_split *s, int place);
 /* The first place of that name ("cpu", "CUDA0"), or one more at the end: *place. */
 int engine_split_find(engine_split *s, const char *name, size_t n, int *place, kvant_diag *diag);
+/* The layer that a tensor's name tells; -1: none. */
+long engine_tensor_layer(const gguf_tensor *t);
 /* The place of a tensor that is no routed expert; embeddings: that of the first layer. */
 int engine_tensor_place(const kvant_model *m, const engine_split *s, const gguf_tensor *t);
 /* 1: a tensor of the routed experts of layer *l. */

@@ -68,6 +68,7 @@ static int read_names(engine_split *s, const char *text, kvant_diag *diag)
 int engine_split_shares(const char *text, double *share, int n, kvant_diag *diag)
 {
     const char *s = text;
+    double sum = 0;
 
     for (int i = 0; i < n; i++) {
         char *end = NULL;
@@ -79,7 +80,11 @@ int engine_split_shares(const char *text, double *share, int n, kvant_diag *diag
             return kvant_fail(diag, KVANT_EINVAL, "split \"%.60s\": wanted %d shares above 0, one for each device",
                               text, n);
         s = end + 1;
+        sum += share[i];
     }
+    if (!isfinite(sum))
+        return kvant_fail(diag, KVANT_EINVAL, "split \"%.60s\": the sum of the shares is no number, wanted less than 1e308",
+                          text);
     return KVANT_OK;
 }
 
@@ -126,6 +131,8 @@ int engine_split_make(const kvant_model *m, const kvant_engine_params *p, engine
     KVANT_TRY(read_names(out, p->device, diag));
     for (int i = cpu; i < out->n; i++)
         out->device[i] = i - cpu;
+    if (p->split_tensors)
+        KVANT_TRY(tensor_check_beside(m, p, diag));
     if (p->split_tensors && out->n > 1)
         return tensor_split_make(m, p, out, diag);
     KVANT_TRY(engine_split_shares(p->split, share, out->n - cpu, diag));
@@ -165,9 +172,14 @@ static int is_embedding(const gguf_tensor *t)
     return begins(t, "token_embd") || begins(t, "per_layer_");
 }
 
+long engine_tensor_layer(const gguf_tensor *t)
+{
+    return begins(t, "blk.") ? strtol(t->name.s + 4, NULL, 10) : -1;
+}
+
 int engine_tensor_place(const kvant_model *m, const engine_split *s, const gguf_tensor *t)
 {
-    const long l = begins(t, "blk.") ? strtol(t->name.s + 4, NULL, 10) : -1;
+    const long l = engine_tensor_layer(t);
 
     return l >= 0 && l < m->hp.n_layer ? s->of[l] : s->of[is_embedding(t) ? 0 : m->hp.n_layer];
 }

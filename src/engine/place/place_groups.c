@@ -67,18 +67,22 @@ static void add_tensor(const kvant_model *m, const engine_split *s, int place, c
 
 /* Adds a place's part of tensor i.  The first place has the table of embeddings, and a part of it for the output
  * where that has no matrix of its own. */
-static void add_part(const kvant_model *m, const engine_split *s, int place, int i, kvant_plan_group *groups)
+static int add_part(const kvant_model *m, const engine_split *s, int place, int i, kvant_plan_group *groups,
+                    kvant_diag *diag)
 {
     const gguf_tensor *t = gguf_tensor_at(m->file, i);
     const int group = group_of(t), tied = group == EMBEDDINGS && m->output == m->token_embd && has(t, "token_embd");
     const int64_t bytes = tensor_bytes(m, s, place, i), table = place ? 0 : (int64_t)t->bytes;
 
+    if (bytes < 0)
+        return kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
     if (!tied && bytes)
         add(&groups[group], bytes, token_bytes(m, bytes, group));
     if (tied && table)
         add(&groups[group], table, token_bytes(m, table, group));
     if (tied)
         add(&groups[OUTPUT], bytes - table, bytes - table);
+    return KVANT_OK;
 }
 
 /* Group i of those that have tensors, counted over all places. */
@@ -91,7 +95,7 @@ static int find_group(const kvant_model *m, const engine_split *s, int i, kvant_
         memset(groups, 0, sizeof groups);
         for (int t = 0; t < gguf_tensor_count(m->file); t++)
             if (s->tensors)
-                add_part(m, s, place, t, groups);
+                KVANT_TRY(add_part(m, s, place, t, groups, diag));
             else
                 add_tensor(m, s, place, gguf_tensor_at(m->file, t), groups);
         for (int g = 0; g < GROUPS; g++)

@@ -75,10 +75,9 @@ static int create_place(kvant_engine *e, int i, kvant_diag *diag)
     p->ops = kvant_calloc((size_t)t->cap, sizeof *p->ops);
     p->part = kvant_calloc(n, sizeof *p->part);
     p->host = kvant_calloc(n, sizeof *p->host);
-    p->out = t->direct || t->meets ? NULL : kvant_alloc(t->scratch_bytes);
     p->meet = kvant_calloc(t->meets ? (size_t)t->cap_exchange : 1, sizeof *p->meet);
     p->piece = kvant_calloc(t->meets ? (size_t)t->cap_exchange + 1 : 1, sizeof *p->piece);
-    if (!p->ops || !p->part || !p->host || !p->meet || !p->piece || (!t->direct && !t->meets && !p->out))
+    if (!p->ops || !p->part || !p->host || !p->meet || !p->piece)
         return kvant_fail(diag, KVANT_ENOMEM, "tensor split: out of memory");
     for (size_t k = 0; k < n; k++) {
         p->part[k] = e->place[i].weights.w[k];
@@ -97,11 +96,53 @@ static int create_lists(kvant_engine *e, kvant_diag *diag)
     t->cap_exchange = 24 * (e->m->hp.n_layer + 2);
     t->exchange = kvant_calloc((size_t)t->cap_exchange, sizeof *t->exchange);
     t->range = kvant_calloc(ranges, sizeof *t->range);
-    t->in = t->direct || t->meets ? NULL : kvant_alloc(t->scratch_bytes);
-    if (!t->shape || !t->exchange || !t->range || (!t->direct && !t->meets && !t->in))
+    if (!t->shape || !t->exchange || !t->range)
         return kvant_fail(diag, KVANT_ENOMEM, "tensor split: out of memory");
     tensor_shapes(e->m, &e->split, t->shape);
     return arena_init(&t->args, (size_t)(t->n + 1) * build_args_bytes(e->m), diag);
+}
+
+/* Bytes of the rows of a pass that a matrix makes, or reads: of experts several for each token, of the head those with
+ * logits.  Of a table of embeddings they are as long as its own. */
+static size_t rows_bytes(const kvant_engine *e, int id)
+{
+    const weight_spec *s = &e->m->specs[id];
+    const int table = (id == e->m->token_embd || id == e->m->layer_embd) && id != e->m->output;
+    const int rows = id == e->m->output ? e->pass_rows : e->p.n_ubatch;
+    const int64_t wide = table || s->n_in > s->n_out ? s->n_in : s->n_out;
+
+    if (s->is_vector || s->lora)
+        return 0;
+    return (size_t)rows * (size_t)(s->n_expert > 1 ? e->m->hp.n_expert_used : 1) * (size_t)wide * sizeof(float);
+}
+
+/* Rows that are exchanged are what a matrix makes or the next one reads; all of them are in scratch. */
+static size_t largest_exchange(const kvant_engine *e)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < e->m->n_specs; i++) {
+        const size_t n = rows_bytes(e, i);
+        most = n > most ? n : most;
+    }
+    return most < e->way.tensor->scratch_bytes ? most : e->way.tensor->scratch_bytes;
+}
+
+int tensor_host_memory(kvant_engine *e, kvant_diag *diag)
+{
+    engine_tensor *t = e->way.tensor;
+
+    if (t->direct || t->meets)
+        return KVANT_OK;
+    t->host_bytes = largest_exchange(e);
+    t->in = kvant_alloc(t->host_bytes);
+    for (int i = 0; i < t->n; i++)
+        t->place[i].out = kvant_alloc(t->host_bytes);
+    for (int i = 0; i < t->n; i++)
+        if (!t->in || !t->place[i].out)
+            return kvant_fail(diag, KVANT_ENOMEM, "tensor split: out of memory for %zu bytes of each device's rows",
+                              t->host_bytes);
+    return KVANT_OK;
 }
 
 /* Devices that can write into each other's memory do; others exchange through this machine's. */
@@ -141,6 +182,7 @@ int tensor_create(kvant_engine *e, kvant_diag *diag)
     KVANT_TRY(create_lists(e, diag));
     for (int i = 0; i < t->n; i++)
         KVANT_TRY(create_place(e, i, diag));
+    KVANT_TRY(tensor_host_memory(e, diag));
     tensor_ranges(e);
     return KVANT_OK;
 }
@@ -193,8 +235,10 @@ static void put(engine_tensor *t, size_t bytes, void *const *at)
     t->n_range++;
     r->lo = (uintptr_t)at[0];
     r->hi = r->lo + bytes;
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
         r->at[i] = (uintptr_t)at[i];
+        r->side[i] = NULL;
+    }
 }
 
 static int by_address(const void *x, const void *y)
@@ -202,6 +246,15 @@ static int by_address(const void *x, const void *y)
     const tensor_range *a = x, *b = y;
 
     return a->lo < b->lo ? -1 : a->lo > b->lo;
+}
+
+/* The last range is pages of layer l. */
+static void put_sides(kvant_engine *e, int l, const kvant_kv_side *sides)
+{
+    engine_tensor *t = e->way.tensor;
+
+    for (int i = 0; i < t->n; i++)
+        t->range[t->n_range - 1].side[i] = &sides[kv_at(&e->kv.cfg, i, l)];
 }
 
 /* Pages and states are named by where they begin. */
@@ -217,8 +270,11 @@ static void put_layer(kvant_engine *e, int l)
         for (int j = 0; j < 7; j++)
             at[j][i] = mem[j];
     }
-    for (int j = 0; j < 7; j++)
+    for (int j = 0; j < 7; j++) {
         put(e->way.tensor, j < 6 ? 1 : kv_ring_bytes(&kv->cfg), at[j]);
+        if (at[j][0] && (j == 0 || j == 2))
+            put_sides(e, l, j ? kv->v : kv->k);
+    }
 }
 
 void tensor_ranges(kvant_engine *e)

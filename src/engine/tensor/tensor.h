@@ -44,6 +44,7 @@ typedef struct tensor_exchange {
 typedef struct tensor_range {
     uintptr_t lo, hi;
     uintptr_t at[KV_MOST_PLACES];
+    const kvant_kv_side *side[KV_MOST_PLACES];     /* NULL, or whose pages begin there */
 } tensor_range;
 
 typedef struct tensor_place {
@@ -75,11 +76,12 @@ typedef struct engine_tensor {
     tensor_range *range;           /* ascending */
     int n_range;
     arena args;
-    size_t scratch_bytes;
+    size_t scratch_bytes, host_bytes;          /* host_bytes: the largest rows that are exchanged, in host memory */
     float *in;                     /* host memory of exchanges: whole rows */
     int direct;                    /* every place is a CPU: an exchange is copies of memory */
     int meets;                     /* every place's device writes into the others' memory */
-    int error;                     /* 1: more ops than there is room for; 2: an address of nobody */
+    int error;                     /* 1: more ops than there is room for; 2: an address of nobody; 3: an exchange
+                                    * that is larger than its memory */
 } engine_tensor;
 
 /* ---- tensor_shape.c: who has which part; no memory ---- */
@@ -89,12 +91,15 @@ typedef struct engine_tensor {
 int tensor_share(const engine_split *s, int units, int i);
 /* Names and shares are read: the rest of engine_split_make. */
 int tensor_split_make(const kvant_model *m, const kvant_engine_params *p, engine_split *s, kvant_diag *diag);
+/* KVANT_EUNSUPPORTED for what a tensor split does not go with, however many devices there are. */
+int tensor_check_beside(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag);
 /* KV heads of a layer that a place has: its share, or all, where there are fewer than places and of latent
  * attention. */
 int tensor_heads(const kvant_model *m, const engine_split *s, int place, int l);
 /* shape[n_specs] of all matrices. */
 void tensor_shapes(const kvant_model *m, const engine_split *s, tensor_shape *shape);
-/* Bytes of the weights of a place, and of one tensor of the file there (embed: with the table that tokens read). */
+/* Bytes of the weights of a place, and of one tensor of the file there (embed: with the table that tokens read; of a
+ * block that predicts further tokens: 0).  -1: out of memory. */
 int64_t tensor_weights(const kvant_model *m, const engine_split *s, int place);
 int64_t tensor_bytes(const kvant_model *m, const engine_split *s, int place, int tensor);
 
@@ -132,6 +137,8 @@ int tensor_create(kvant_engine *e, kvant_diag *diag);
 void tensor_free(kvant_engine *e);
 /* Again, once weights are loaded. */
 void tensor_ranges(kvant_engine *e);
+/* Host memory of exchanges, where they go through it: not between CPUs and where devices meet. */
+int tensor_host_memory(kvant_engine *e, kvant_diag *diag);
 /* The place's part of a matrix gets the rows of the file; *joined: memory in which they were put together, or NULL. */
 int tensor_rows_of(const kvant_engine *e, int place, int id, void **joined, kvant_diag *diag);
 
@@ -153,7 +160,7 @@ void tensor_mark(engine_tensor *t, const tensor_rows *r);
 float *tensor_base(const kvant_engine *e, const tensor_rows *r, int i);
 /* Place i's column `col` (of stretch k, one of its own) of the first row. */
 float *tensor_local(const kvant_engine *e, const tensor_rows *r, int i, int k, int col);
-/* A copy of an op's arguments with place i's addresses, and the op in its list; *args: of op id. */
+/* A copy of an op's arguments with place i's addresses and sides, and the op in its list; *args: of op id. */
 void *tensor_args(kvant_engine *e, int i, const kvant_op *op);
 void tensor_put(engine_tensor *t, int i, int id, const void *args);
 

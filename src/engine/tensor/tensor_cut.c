@@ -1,12 +1,14 @@
 /* tensor_cut.c: a program for one device -> a list of ops for each place, and exchanges between.  Knows which rows are
  * cut at each op and who reads them next; the ops that work on parts are tensor_ops.c's. */
+#include <stddef.h>
 #include <string.h>
 
 #include "engine/tensor/tensor.h"
 
 /* ---- addresses ---- */
 
-const void *tensor_there(engine_tensor *t, int place, const void *at)
+/* The range that has this address of the first place; NULL: none. */
+static const tensor_range *range_of(const engine_tensor *t, const void *at)
 {
     const uintptr_t x = (uintptr_t)at;
     int lo = 0, hi = t->n_range;
@@ -18,11 +20,33 @@ const void *tensor_there(engine_tensor *t, int place, const void *at)
         else
             hi = mid;
     }
-    if (lo == t->n_range || x < t->range[lo].lo) {
+    return lo == t->n_range || x < t->range[lo].lo ? NULL : &t->range[lo];
+}
+
+const void *tensor_there(engine_tensor *t, int place, const void *at)
+{
+    const tensor_range *r = range_of(t, at);
+
+    if (!r) {
         t->error = t->error ? t->error : 2;
         return at;
     }
-    return (const void *)(t->range[lo].at[place] + (x - t->range[lo].lo));
+    return (const void *)(r->at[place] + ((uintptr_t)at - r->lo));
+}
+
+/* An operand that is the pages of a side of the cache: the whole side is the place's own, whose device may have another
+ * order of bytes, and fewer heads. */
+static void own_side(const engine_tensor *t, int place, const kvant_op *op, const op_operand *o, unsigned char *args)
+{
+    const int from = o->offset - (int)offsetof(kvant_kv_side, pages);
+    const tensor_range *r = range_of(t, o->at);
+    kvant_kv_side side;
+
+    if (!r || !r->side[place] || from < 0 || (size_t)from + sizeof side > kvant_op_get(op->id)->args_bytes)
+        return;
+    memcpy(&side, (const unsigned char *)op->args + from, sizeof side);
+    if (side.fmt == r->side[0]->fmt && side.pages == r->side[0]->pages)
+        memcpy(args + from, r->side[place], sizeof side);
 }
 
 void *tensor_args(kvant_engine *e, int i, const kvant_op *op)
@@ -41,6 +65,8 @@ void *tensor_args(kvant_engine *e, int i, const kvant_op *op)
         const void *at = list.list[k].at;
         if (!at)
             continue;
+        if (list.list[k].access != OPERAND_WEIGHT)
+            own_side(t, i, op, &list.list[k], args);
         if (list.list[k].access == OPERAND_WEIGHT)
             at = &e->place[i].weights.w[(const kvant_weight *)at - e->place[0].weights.w];
         else
@@ -231,6 +257,8 @@ static void exchange(kvant_engine *e, const tensor_rows *r, unsigned parts)
     *x = (tensor_exchange){ .r = *r, .parts = parts, .first = is_output(e, r->base),
                             .wait = was_touched(&t->touched, r),
                             .staged = !t->direct && !t->meets && is_apart(r) };
+    if (!t->direct && !t->meets && (size_t)r->rows * (size_t)all_columns(r) * sizeof(float) > t->host_bytes)
+        t->error = t->error ? t->error : 3;
     t->touched.n = 0;
     for (int i = 0; i < t->n; i++)
         x->at[i] = t->place[i].n;
@@ -330,7 +358,10 @@ int tensor_check(const kvant_engine *e, kvant_diag *diag)
 
 int tensor_cut(kvant_engine *e, kvant_diag *diag)
 {
+    static const char *const texts[] = { "", "too many ops", "memory that no device has",
+                                         "an exchange that is larger than its memory" };
     engine_tensor *t = e->way.tensor;
+    int last = 0;
 
     arena_reset(&t->args);
     t->n_exchange = t->n_live = t->error = 0;
@@ -341,12 +372,13 @@ int tensor_cut(kvant_engine *e, kvant_diag *diag)
         if (!tensor_op(e, i))
             whole(e, i);
         touch(e, i);
+        last = i;
     }
     for (int i = t->n_live - 1; i >= 0; i--)
         if (is_output(e, t->live[i].base))
             gather(e, e->b.n_ops, &t->live[i]);
     if (!t->error)
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINTERNAL, "tensor split: %s",
-                      t->error == 1 ? "too many ops" : "an op reads memory that no device has");
+    return kvant_fail(diag, KVANT_EINTERNAL, "tensor split: op %d of %d, %s: %s", last, e->b.n_ops,
+                      kvant_op_get(e->ops[last].id)->name, texts[t->error]);
 }

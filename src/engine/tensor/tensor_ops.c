@@ -481,13 +481,6 @@ static int layer_of(const kvant_engine *e, const kvant_kv_side *side)
     return -1;
 }
 
-static const kvant_kv_side *side_at(const kvant_engine *e, int place, int l, const kvant_kv_side *of)
-{
-    const kv_cache *kv = &e->kv;
-
-    return (of->pages == kv->k[l].pages ? kv->k : kv->v) + kv_at(&kv->cfg, place, l);
-}
-
 /* Heads of an op on layer l, `each` of them for a KV head, `all` together.  A place that has all KV heads, which is
  * one, has its share of them. */
 static head_cut cut_heads(const kvant_engine *e, int l, int each, int all)
@@ -529,7 +522,6 @@ static int cut_cache_write(kvant_engine *e, int i)
         kvant_cache_write_args *m = tensor_args(e, p, &e->ops[i]);
         if (!m)
             continue;
-        m->side = *side_at(e, p, l, &a->side);
         m->x = view(e, p, &x, &c, &m->ldx);
         m->h = count(&c, p);
         tensor_put(e->way.tensor, p, e->ops[i].id, m);
@@ -548,7 +540,6 @@ static int cut_page_seal(kvant_engine *e, int i)
         kvant_page_seal_args *m = tensor_args(e, p, &e->ops[i]);
         if (!m)
             continue;
-        m->side = *side_at(e, p, l, &a->side);
         m->h = kv_heads(&e->kv.cfg, p, l);
         tensor_put(e->way.tensor, p, e->ops[i].id, m);
     }
@@ -571,8 +562,6 @@ static int cut_attn(kvant_engine *e, int i)
         kvant_attn_args *m = tensor_args(e, p, &e->ops[i]);
         if (!m)
             continue;
-        m->k = *side_at(e, p, l, &a->k);
-        m->v = *side_at(e, p, l, &a->v);
         m->q = view(e, p, &q, &c, &m->ldq);
         m->out = first(e, &out, p);
         m->ldo = tensor_width(&e->split, &out.shape, p);

@@ -51,7 +51,7 @@ static int check_heads(const kvant_model *m, const engine_split *s, const char *
     return KVANT_OK;
 }
 
-static int check_beside(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag)
+int tensor_check_beside(const kvant_model *m, const kvant_engine_params *p, kvant_diag *diag)
 {
     if (p->gpu_layers > 0 && p->gpu_layers <= m->hp.n_layer)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "tensor split: %d layers on the devices, wanted all of %d",
@@ -68,7 +68,6 @@ int tensor_split_make(const kvant_model *m, const kvant_engine_params *p, engine
 {
     double share[KV_MOST_PLACES], sum = 0, so_far = 0;
 
-    KVANT_TRY(check_beside(m, p, diag));
     KVANT_TRY(engine_split_shares(p->split, share, s->n, diag));
     for (int i = 0; i < s->n; i++)
         sum += share[i];
@@ -202,22 +201,26 @@ static int spec_of(const kvant_model *m, int tensor)
     return -1;
 }
 
+/* A block that predicts further tokens is behind the layers; a tensor split refuses it, and nobody loads it. */
 static int64_t bytes_of(const kvant_model *m, const engine_split *s, int place, int tensor, const tensor_shape *shape)
 {
     const int id = spec_of(m, tensor);
 
+    if (engine_tensor_layer(gguf_tensor_at(m->file, tensor)) >= m->hp.n_layer)
+        return 0;
     return id < 0 ? (int64_t)gguf_tensor_at(m->file, tensor)->bytes : spec_bytes(m, s, place, id, &shape[id]);
 }
 
-/* Sum over tensors [first, end). */
+/* Sum over tensors [first, end); -1: out of memory. */
 static int64_t sum_bytes(const kvant_model *m, const engine_split *s, int place, int first, int end)
 {
     tensor_shape *shape = kvant_calloc((size_t)m->n_specs, sizeof *shape);
     int64_t sum = 0;
 
-    if (shape)
-        tensor_shapes(m, s, shape);
-    for (int i = first; shape && i < end; i++)
+    if (!shape)
+        return -1;
+    tensor_shapes(m, s, shape);
+    for (int i = first; i < end; i++)
         sum += bytes_of(m, s, place, i, shape);
     kvant_free(shape);
     return sum;
