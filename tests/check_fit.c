@@ -3,6 +3,7 @@
 #include "kvant/fit.h"
 
 #include <limits.h>
+#include "engine/place/place_stream.h"
 #include "support/check.h"
 
 enum { PAGE = 64 };
@@ -184,7 +185,7 @@ static void sweep_devices(const char *name, int context, int shared_room)
 {
     kvant_model *m = open_shape(name, NULL);
     const int layers = kvant_model_get_info(m)->n_layer, mixture = kvant_model_get_info(m)->n_expert > 0;
-    int experts = 0, gpu = layers + 1, apart = 0, cut = 0, refused = 0;
+    int experts = 0, gpu = layers + 1, apart = 0, cut = 0, refused = 0, lost = 0;
 
     for (int64_t memory = 64 * GiB; memory > 1 << 24; memory -= memory / 7) {
         kvant_engine_params p = placed(memory, 96 * GiB);
@@ -200,7 +201,10 @@ static void sweep_devices(const char *name, int context, int shared_room)
         }
         CHECK(!refused, "%s, %lld: fits again", name, (long long)memory);
         parts(m, &p, &on_gpu, &on_host);
-        const int now = p.gpu_layers ? p.gpu_layers : layers + 1;
+        const int now = p.gpu_layers ? p.gpu_layers : layers + 1, no_slots = engine_stream_lost(m, &p);
+        if (no_slots && !lost)     /* the slots' room is for experts again */
+            experts = 0;
+        lost |= no_slots;
         CHECK(on_gpu.plan.total <= memory && on_host.plan.total <= 96 * GiB, "%s, %lld: takes %lld", name,
               (long long)memory, (long long)on_gpu.plan.total);
         CHECK(p.cpu_experts >= experts && now <= gpu, "%s, %lld: %d experts after %d, %d layers after %d", name,
@@ -234,8 +238,38 @@ static void test_filled(void)
     more = p;
     more.cpu_experts--;
     parts(m, &more, &gpu, &host);
-    CHECK(gpu.plan.total > 12 * GiB - 12 * GiB / 16, "an expert more fits: %lld", (long long)gpu.plan.total);
+    CHECK(!engine_stream_lost(m, &p) && engine_stream_lost(m, &more), "an expert more fits beside slots: %lld",
+          (long long)gpu.plan.total);
     CHECK(kvant_fit_whole(m, -1, &small, NULL, NULL) == KVANT_ENOSPC, "8 GiB of RAM are enough");
+    kvant_model_close(m);
+}
+
+/* A GPU that holds all but the experts, and not the slots of prompts beside: no layer leaves it, the slots do. */
+static void test_slots(const char *name)
+{
+    kvant_model *m = open_shape(name, NULL);
+    const int layers = kvant_model_get_info(m)->n_layer;
+    kvant_engine_params p = placed(64 * GiB, 96 * GiB), all = p, tight;
+    kvant_plan_part with, gpu, host;
+
+    all.n_ctx = 4096;
+    all.pool_tokens = 4096;
+    all.cpu_experts = layers;
+    parts(m, &all, &with, &host);
+    all.device_memory[0] = GiB / 2;
+    parts(m, &all, &gpu, &host);
+    CHECK(with.plan.total > gpu.plan.total && with.plan.total - gpu.plan.total == with.plan.scratch - gpu.plan.scratch,
+          "slots are in the plan where they have room: %lld, %lld", (long long)with.plan.total,
+          (long long)gpu.plan.total);
+    for (int i = 0; i < 2; i++) {
+        const int64_t want = i ? with.plan.total : (with.plan.total + gpu.plan.total) / 2;
+        tight = p;
+        tight.n_ctx = 4096;
+        tight.device_memory[0] = want * 16 / 15 + 16;
+        CHECK(kvant_fit_whole(m, -1, &tight, NULL, NULL) == KVANT_OK && tight.gpu_layers == 0,
+              "%s: %d layers, %d experts", name, tight.gpu_layers, tight.cpu_experts);
+        CHECK(engine_stream_lost(m, &tight) == !i, "%s: slots in %lld bytes", name, (long long)want);
+    }
     kvant_model_close(m);
 }
 
@@ -296,6 +330,8 @@ int main(void)
         sweep_devices("qwen3-8b:q4_K", 4096, shared_room);
     }
     test_filled();
+    test_slots("qwen3moe-30b-a3b:q4_K");
+    test_slots("qwen35moe-35b-a3b:q4_K");
     test_each_device();
     return check_end("check_fit");
 }

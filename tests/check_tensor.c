@@ -1,8 +1,8 @@
 /* check_tensor: every layer in parts over two and three devices, all of them the CPU: every model of tests/archs and of
  * tests/golden/tiny gives the bits that one device gives, with f16 and compressed caches, even and uneven shares, rows
  * that go from memory to memory and through host buffers: prompts, steps of several sequences, forks, hidden states,
- * and sessions with prefix hits, preemption and snapshots that another placement restores.  OpenCL beside the CPU, where
- * it is here, is as close to the CPU as the class of its products says. */
+ * and sessions with prefix hits, preemption and snapshots that another placement restores.  OpenCL beside the CPU,
+ * where it is here, is as close to the CPU as the class of its products says. */
 #include <dirent.h>
 #include <unistd.h>
 
@@ -219,8 +219,8 @@ static void check_named(void)
     if (e) {
         kvant_item item = { seq, &id, 1, 1, KVANT_LOGITS_LAST };
         e->way.tensor->n_range = 0;
-        CHECK(kvant_step(e, &item, 1, &diag) == KVANT_EINTERNAL && strstr(diag.text, "embed: memory that no device has"),
-              "%s", diag.text);
+        CHECK(kvant_step(e, &item, 1, &diag) == KVANT_EINTERNAL &&
+              strstr(diag.text, "embed: memory that no device has"), "%s", diag.text);
     }
     kvant_engine_free(e);
     kvant_model_close(m);

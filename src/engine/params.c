@@ -256,8 +256,8 @@ static int plan_parts(const kvant_model *m, const kvant_engine_params *p, const 
     return KVANT_OK;
 }
 
-int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
-                      kvant_plan *out, kvant_diag *diag)
+int engine_plan_base(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                     kvant_plan *out, kvant_diag *diag)
 {
     kvant_plan o = { .n_ctx = p->n_ctx, .max_seqs = p->max_seqs };
     const int n = place < 0 ? s->n : 1, head = s->of[m->hp.n_layer];
@@ -266,12 +266,15 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
     if (s->tensors && place < 0)
         return plan_parts(m, p, s, out, diag);
     KVANT_TRY(plan_pools(m, p, s, place, &o, diag));
-    for (int i = 0; i < s->n; i++)
-        o.weights += place < 0 || place == i ? engine_split_weights(m, s, i) : 0;
+    for (int i = 0; i < s->n; i++) {
+        const int64_t bytes = place < 0 || place == i ? engine_split_weights(m, s, i) : 0;
+        if (bytes < 0)
+            return kvant_fail(diag, KVANT_ENOMEM, "plan: out of memory");
+        o.weights += bytes;
+    }
     o.weights += m->lora.bytes;
     o.scratch = n * (int64_t)build_layout(m, p->n_ubatch, engine_pass_rows(p), p->mtp * p->max_seqs, NULL, &buf);
     o.scratch *= s->tensors ? 2 : 1;
-    o.scratch += engine_stream_memory(m, p, s, place);
     if (place < 0 || place == head) {
         o.scratch += (int64_t)p->logits_rows * m->hp.n_vocab * 4;
         o.scratch += p->mtp * (int64_t)m->hp.n_embd * (ENGINE_MTP_ROWS + 3) * p->max_seqs * 4;
@@ -279,6 +282,17 @@ int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const 
     }
     o.total = o.weights + o.kv + o.window + o.tail + o.state + o.scratch;
     *out = o;
+    return KVANT_OK;
+}
+
+int engine_plan_place(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place,
+                      kvant_plan *out, kvant_diag *diag)
+{
+    const int64_t slots = engine_stream_memory(m, p, s, place);
+
+    KVANT_TRY(engine_plan_base(m, p, s, place, out, diag));
+    out->scratch += slots;
+    out->total += slots;
     return KVANT_OK;
 }
 

@@ -14,6 +14,7 @@ enum { AUTO_SNAPSHOTS = 32, AUTO_WINDOW_SNAPSHOTS = 4, FEW_SNAPSHOTS = 4 };
 /* Bytes, -1: any.  most: that the engine may have; share: that it takes where it can do with less. */
 typedef struct room {
     int64_t most, share;
+    int slots;                     /* 1: leaves slots of prompts their room */
 } room;
 
 void kvant_fit_request_init(kvant_fit_request *r, size_t size)
@@ -57,16 +58,16 @@ static const char *place(const kvant_engine_params *p, char *buf, size_t cap)
 /* ---- the context ---- */
 
 /* The plan fits; where nobody says who has layers and experts, in some placement. */
-static int fits_placed(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
+static int fits_placed(const kvant_model *m, const kvant_engine_params *p, int64_t memory, int slots)
 {
     kvant_engine_params q = *p;
 
     if (q.cpu_experts >= 0)
-        return fit_fits(m, p, memory);
+        return fit_beside(m, p, memory, slots);
     return fit_place(m, &q, NULL) == KVANT_OK && fit_fits(m, &q, fit_memory(m, &q, memory));
 }
 
-static int largest(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory)
+static int largest(const kvant_model *m, const kvant_engine_params *p, int max, int whole, int64_t memory, int slots)
 {
     int64_t lo = 0, hi = ((int64_t)max + KVANT_PAGE - 1) / KVANT_PAGE;
 
@@ -75,7 +76,7 @@ static int largest(const kvant_model *m, const kvant_engine_params *p, int max, 
         const int64_t mid = lo + (hi - lo + 1) / 2;
         q.n_ctx = mid * KVANT_PAGE < max ? (int)(mid * KVANT_PAGE) : max;
         q.pool_tokens = whole * mid * KVANT_PAGE;
-        if (fits_placed(m, &q, memory))
+        if (fits_placed(m, &q, memory, slots))
             lo = mid;
         else
             hi = mid - 1;
@@ -87,13 +88,13 @@ int kvant_fit_largest(const kvant_model *m, const kvant_engine_params *p, int ma
 {
     kvant_engine_params own;
 
-    return take(p, &own, NULL) == KVANT_OK ? largest(m, &own, max, whole, memory) : 0;
+    return take(p, &own, NULL) == KVANT_OK ? largest(m, &own, max, whole, memory, 0) : 0;
 }
 
 /* p->n_ctx: the training context, or less: at most max, and what fits in `less` of the memory beside room for `whole`
  * such sequences. */
 static int choose_context(const kvant_model *m, kvant_engine_params *p, int max, int whole, int64_t memory,
-                          int64_t less, kvant_diag *diag)
+                          int64_t less, int slots, kvant_diag *diag)
 {
     const int most = min_int(max, train_of(m));
     kvant_engine_params one_page = *p;
@@ -102,7 +103,7 @@ static int choose_context(const kvant_model *m, kvant_engine_params *p, int max,
 
     one_page.n_ctx = min_int(train_of(m), KVANT_PAGE);
     KVANT_TRY(kvant_plan_make(m, &one_page, &plan, diag)); /* what is wrong for other reasons than memory */
-    p->n_ctx = memory < 0 ? most : largest(m, p, most, whole, less);
+    p->n_ctx = memory < 0 ? most : largest(m, p, most, whole, less, slots);
     if (p->n_ctx >= min_int(KVANT_PAGE, most))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_ENOSPC, "model: does not fit in the %lld MiB that are %s, with any context",
@@ -146,7 +147,7 @@ int kvant_fit_whole(const kvant_model *m, int64_t memory, kvant_engine_params *p
     memory = fit_memory(m, &own, memory);
     if (own.n_ctx == 0)
         KVANT_TRY(choose_context(m, &own, INT_MAX, own.max_seqs > 1 ? own.max_seqs : 1, memory,
-                                 fit_less(&own, memory), diag));
+                                 fit_less(&own, memory), fit_has_slots(m, &own), diag));
     KVANT_TRY(check_plan(m, &own, memory, plan, diag));
     give(p, &own);
     return KVANT_OK;
@@ -161,7 +162,7 @@ static int room_of(const kvant_model *m, const kvant_fit_request *r, const kvant
     kvant_engine_params one_page = *p;
     kvant_plan plan;
 
-    *out = (room){ r->memory, r->share };
+    *out = (room){ r->memory, r->share, fit_has_slots(m, p) };
     if (r->memory < 0)
         out->share = -1;
     if (r->memory < 0 || r->share > 0)
@@ -189,7 +190,8 @@ static void choose_snapshots(const kvant_model *m, int given, kvant_engine_param
     one.snapshots = given < 0 ? auto_snapshots(kvant_model_get_info(m), p) : given;
     one.n_ctx = p->n_ctx ? p->n_ctx : min_int(train_of(m), KVANT_FIT_TOKENS);
     one.pool_tokens = whole_pages(one.n_ctx);
-    while (given < 0 && one.snapshots > 0 && !fit_fits(m, &one, one.snapshots > FEW_SNAPSHOTS ? r->share : r->most))
+    while (given < 0 && one.snapshots > 0 &&
+           !fit_beside(m, &one, one.snapshots > FEW_SNAPSHOTS ? r->share : r->most, r->slots))
         one.snapshots /= 2;
     p->snapshots = one.snapshots;
 }
@@ -221,19 +223,19 @@ static int one_sequence(const kvant_model *m, kvant_engine_params *p, const room
 {
     const int least = min_int(train_of(m), KVANT_FIT_TOKENS), cpu = device_is_cpu(p->device);
 
-    if (r->share >= 0 && largest(m, p, least, 1, fit_less(p, r->share)) < least)
-        return choose_context(m, p, least, 1, r->most, cpu ? fit_less(p, r->most) : r->most, diag);
-    return choose_context(m, p, INT_MAX, 1, r->share, fit_less(p, r->share), diag);
+    if (r->share >= 0 && largest(m, p, least, 1, fit_less(p, r->share), r->slots) < least)
+        return choose_context(m, p, least, 1, r->most, cpu ? fit_less(p, r->most) : r->most, r->slots, diag);
+    return choose_context(m, p, INT_MAX, 1, r->share, fit_less(p, r->share), r->slots, diag);
 }
 
 /* Pages for what the sequences want, or what the share holds; at least one sequence. */
-static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_asked, int64_t share)
+static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_asked, const room *r)
 {
     const int64_t one = whole_pages(p->n_ctx),
                   other = slots_asked ? one : whole_pages(min_int(p->n_ctx, KVANT_FIT_TOKENS));
 
     p->pool_tokens = one + (p->max_seqs - 1) * other;
-    while (p->pool_tokens > one && !fit_fits(m, p, share))
+    while (p->pool_tokens > one && !fit_beside(m, p, r->share, r->slots))
         p->pool_tokens = p->pool_tokens / 2 > one ? p->pool_tokens / 2 / KVANT_PAGE * KVANT_PAGE : one;
 }
 
@@ -245,7 +247,7 @@ static int shared(const kvant_model *m, const kvant_fit_request *r, kvant_engine
         return pool_of_bytes(m, r->pool_bytes, p, diag);
     if (p->n_ctx == 0)
         KVANT_TRY(one_sequence(m, p, has, diag));
-    choose_pool(m, p, r->slots_asked, has->share);
+    choose_pool(m, p, r->slots_asked, has);
     return KVANT_OK;
 }
 

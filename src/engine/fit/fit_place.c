@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/fit/fit_device.h"
+#include "engine/place/place_stream.h"
 #include "kvant/fit.h"
 
 static int int_min(int a, int b)
@@ -80,15 +81,20 @@ int fit_fits(const kvant_model *m, const kvant_engine_params *p, int64_t memory)
     return engine_check_room(m, p, 1, NULL) == KVANT_OK;
 }
 
+int fit_beside(const kvant_model *m, const kvant_engine_params *p, int64_t memory, int slots)
+{
+    return fit_fits(m, p, memory) && !(slots && engine_stream_lost(m, p));
+}
+
 /* ---- placement ---- */
 
 /* The fewest layers whose experts are apart; -1: even so it does not fit. */
-static int fewest_experts(const kvant_model *m, const kvant_engine_params *p)
+static int fewest_experts(const kvant_model *m, const kvant_engine_params *p, int slots)
 {
     kvant_engine_params q = *p;
 
     for (q.cpu_experts = 1; q.cpu_experts <= m->hp.n_layer; q.cpu_experts++)
-        if (fit_fits(m, &q, -1))
+        if (fit_beside(m, &q, -1, slots))
             return q.cpu_experts;
     return -1;
 }
@@ -105,10 +111,13 @@ static int most_layers(const kvant_model *m, const kvant_engine_params *p)
     return 0;
 }
 
+/* Slots of prompts are worth the experts of some layers, and no layer. */
 static int choose(const kvant_model *m, const kvant_engine_params *p, kvant_engine_params *out)
 {
-    const int experts = m->hp.n_expert ? fewest_experts(m, p) : -1;
+    int experts = m->hp.n_expert ? fewest_experts(m, p, 1) : -1;
 
+    if (experts < 0 && m->hp.n_expert)
+        experts = fewest_experts(m, p, 0);
     if (experts >= 0) {
         out->cpu_experts = experts;
         return 1;
@@ -123,6 +132,23 @@ static int64_t pages_of(int tokens)
     return ((int64_t)tokens + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
 }
 
+/* The context and the pool that placements are tried with. */
+static kvant_engine_params least_of(const kvant_model *m, const kvant_engine_params *p)
+{
+    kvant_engine_params q = *p;
+
+    q.n_ctx = p->n_ctx ? p->n_ctx : int_min(m->hp.n_ctx_train, KVANT_FIT_TOKENS);
+    q.pool_tokens = p->pool_tokens ? p->pool_tokens : pages_of(q.n_ctx);
+    return q;
+}
+
+int fit_has_slots(const kvant_model *m, const kvant_engine_params *p)
+{
+    const kvant_engine_params q = least_of(m, p);
+
+    return !engine_stream_lost(m, &q);
+}
+
 /* Without a context of the caller's, shorter ones are tried before the model is said not to fit. */
 int fit_place(const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
 {
@@ -133,9 +159,7 @@ int fit_place(const kvant_model *m, kvant_engine_params *p, kvant_diag *diag)
     if (!chosen)
         return KVANT_OK;
     p->cpu_experts = 0;
-    q = *p;
-    q.n_ctx = given ? given : int_min(m->hp.n_ctx_train, KVANT_FIT_TOKENS);
-    q.pool_tokens = p->pool_tokens ? p->pool_tokens : pages_of(q.n_ctx);
+    q = least_of(m, p);
     KVANT_TRY(kvant_plan_make(m, &q, &plan, diag)); /* what is wrong for other reasons than memory */
     if (p->gpu_layers > 0 || p->tensors || p->split_tensors ||
         device_is_host(p->device) || fit_fits(m, &q, -1) || choose(m, &q, p))

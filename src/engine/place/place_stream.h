@@ -4,11 +4,14 @@
 
 #include "engine/engine.h"
 
-/* From so many rows of a pass with prompts on; 0: never.  *home: the place that multiplies. */
+/* From so many rows of a pass with prompts on; 0: never, also where the slots have no room.  *home: the place that
+ * multiplies. */
 int engine_stream_rows(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int *home);
 /* Bytes that this takes of a place. */
 int64_t engine_stream_memory(const kvant_model *m, const kvant_engine_params *p, const engine_split *s, int place);
 
+/* 1: the rule wants slots, and an engine with these parameters has no room for them. */
+int engine_stream_lost(const kvant_model *m, const kvant_engine_params *params);
 /* Their number of rows as an engine with these parameters will have it, 0: never, and the device. */
 int engine_stream_about(const kvant_model *m, const kvant_engine_params *params, char *device, size_t cap);
 

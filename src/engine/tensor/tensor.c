@@ -103,7 +103,7 @@ static int create_lists(kvant_engine *e, kvant_diag *diag)
 }
 
 /* Bytes of the rows of a pass that a matrix makes, or reads: of experts several for each token, of the head those with
- * logits.  Of a table of embeddings they are as long as its own. */
+ * logits.  A table of embeddings makes rows as long as its own. */
 static size_t rows_bytes(const kvant_engine *e, int id)
 {
     const weight_spec *s = &e->m->specs[id];
