@@ -47,7 +47,7 @@ static int alive(void *device, kvant_diag *diag)
     return atomic_load(&g.lost) ? kvant_fail(diag, KVANT_EDEVICE, "the device is lost") : KVANT_OK;
 }
 
-static const relay_side side = { &g.out, &g.in, g.out_rows, g.in_rows, alive, NULL };
+static const relay_side side = { &g.out, &g.in, g.out_rows, g.in_rows, alive, NULL, 60000000000 };
 
 /* A message as the device does it; 0: it is lost. */
 static int stream_message(const kvant_relay *r)
@@ -409,6 +409,36 @@ static void check_lost(kvant_model *m)
     }
 }
 
+static int not_lost(void *device, kvant_diag *diag)
+{
+    (void)diag;
+    ++*(int *)device;
+    return KVANT_OK;
+}
+
+/* A device that lives but brings nothing, and one that takes nothing, are given up when the limit is over and not
+ * before; one that came at the last moment is not. */
+static void check_silent(void)
+{
+    enum { LIMIT = 30 * 1000 * 1000 };
+    float row[4] = { 0 };
+    int asked = 0;
+    const relay_side silent = { &g.out, &g.in, g.out_rows, g.in_rows, not_lost, &asked, LIMIT };
+
+    for (int kind = KVANT_RELAY_OUT; kind <= KVANT_RELAY_IN; kind++) {
+        const kvant_relay one = { .kind = kind, .src = { row }, .dst = { row }, .bytes = { sizeof row } };
+        kvant_diag diag = { "" };
+        const int64_t begin = relay_now();
+        g.out = 0;
+        g.in = 1;
+        const int code = relay_attend(&silent, &one, 1, NULL, NULL, &diag);
+        CHECK(code == KVANT_EDEVICE && strstr(diag.text, "for 0.0 s"), "%d: %s", code, diag.text);
+        CHECK(relay_now() - begin >= LIMIT && asked > 0, "given up after %lld ns", (long long)(relay_now() - begin));
+    }
+    CHECK(relay_ask(&silent, &g.in, 1, 1, NULL) == KVANT_OK, "a flag that has come is late");
+    g.out = g.in = 0;
+}
+
 /* Messages one behind the other on the same side: none is written over before the device, which takes its time, has
  * taken it. */
 static void check_messages(void)
@@ -441,6 +471,7 @@ int main(void)
     };
 
     check_messages();
+    check_silent();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         kvant_model_params mp = kvant_model_defaults();
         kvant_model *m = NULL;

@@ -206,6 +206,23 @@ static void check_rule(const char *name, int wanted)
     kvant_model_close(m);
 }
 
+/* Pieces that reach beyond a weight's rows, or are too large, are told before anything is written. */
+static void check_beyond(void)
+{
+    static const struct {
+        uintptr_t to;
+        size_t bytes;
+        int wrong;
+    } cases[] = { { 0, 100, 0 }, { 60, 40, 0 }, { 61, 40, 1 }, { 100, 0, 0 }, { 101, 0, 1 }, { 0, 101, 1 },
+                  { 0, 81, 1 }, { UINTPTR_MAX, 2, 1 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const copy_piece list[2] = { { (void *)0, NULL, 10 }, { (void *)cases[i].to, NULL, cases[i].bytes } };
+        const size_t most = i == 6 ? 80 : 1000;
+        CHECK(copy_pieces_beyond(list, 2, 100, most) == (cases[i].wrong ? 1 : -1), "case %zu", i);
+    }
+}
+
 int main(void)
 {
     static const char *const files[] = { "tests/golden/tiny/qwen3moe.gguf", "tests/golden/tiny/qwen35moe.gguf",
@@ -214,6 +231,7 @@ int main(void)
     char path[512];
     int n = 0;
 
+    check_beyond();
     CHECK(d != NULL, "tests/archs");
     for (struct dirent *f; d && (f = readdir(d));) {
         const char *dot = strrchr(f->d_name, '.');

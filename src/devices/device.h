@@ -62,8 +62,9 @@ typedef struct kvant_slots_vt {
     int (*make)(kvant_device *d, kvant_weight *w, void *at, kvant_diag *diag);
     void (*drop)(kvant_device *d, kvant_weight *w);    /* leaves that memory alone */
     /* Rows of w in file layout, list[i].to bytes from their begin on; read when this returns.  They are written once
-     * the lists submitted before the last `used` of this slot have run; lists submitted from now on find them.  Nobody
-     * waits: copies run beside lists. */
+     * the lists submitted before the last `used` of this slot have run; lists submitted from now on find them.  Copies
+     * run beside lists; the caller waits while the pinned memory that they go through is full.  Pieces of COPY_PIECE
+     * bytes or little more, none beyond the weight's rows (KVANT_EINVAL). */
     int (*fill)(kvant_device *d, kvant_weight *w, int slot, const copy_piece *list, int n, kvant_diag *diag);
     /* The lists submitted so far are the last that read what the slot has. */
     int (*used)(kvant_device *d, int slot, kvant_diag *diag);

@@ -5,12 +5,16 @@
  *   IN    the thread waits for in == 0, writes the parts, then in = 1; the device takes them, then in = 0
  *
  * So each flag has one writer at a time, a list that comes again needs no new numbers, and neither side can overtake
- * the other by more than one message each way.  Parts lie one behind the other, each on a line of its own.
+ * the other by more than one message each way.  Parts lie one behind the other, each on a line of its own.  After an
+ * error the flags keep the values that they have: the device clears them before the next list.
  * Read by C and by CUDA's C++: one owner thread, no state but the struct's. */
 #ifndef KVANT_DEVICES_RELAY_H
 #define KVANT_DEVICES_RELAY_H
 
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/error.h"
 #include "devices/device.h"
 
@@ -20,6 +24,7 @@ typedef struct relay_side {
     /* Asked now and then while a flag is waited for: KVANT_OK, or why it will never come. */
     int (*alive)(void *device, kvant_diag *diag);
     void *device;
+    int64_t limit_ns;              /* a flag that has not come by then will not: KVANT_EDEVICE */
 } relay_side;
 
 enum { RELAY_LINE = 64, RELAY_LOOKS = 1 << 14 };   /* looks at a flag between two questions: about half a millisecond */
@@ -50,11 +55,36 @@ static inline size_t relay_most(const kvant_relay *list, int n, int kind)
     return most;
 }
 
+static inline int64_t relay_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Asks whether a flag may still come.  Late is only who has not come after the limit either: this process may have been
+ * stopped meanwhile. */
+static inline int relay_ask(const relay_side *s, const uint32_t *flag, uint32_t value, int64_t begin, kvant_diag *diag)
+{
+    KVANT_TRY(s->alive(s->device, diag));
+    if (relay_now() - begin < s->limit_ns || __atomic_load_n(flag, __ATOMIC_ACQUIRE) == value)
+        return KVANT_OK;
+    if (diag)
+        snprintf(diag->text, sizeof diag->text, "device: no rows came, and none were taken, for %.1f s",
+                 (double)s->limit_ns / 1e9);
+    return KVANT_EDEVICE;
+}
+
 static inline int relay_wait(const relay_side *s, uint32_t *flag, uint32_t value, kvant_diag *diag)
 {
+    int64_t begin = 0;
+
     for (unsigned looks = 1; __atomic_load_n(flag, __ATOMIC_ACQUIRE) != value; looks++) {
-        if (looks % RELAY_LOOKS == 0)
-            KVANT_TRY(s->alive(s->device, diag));
+        if (looks % RELAY_LOOKS == 0) {
+            begin = begin ? begin : relay_now();
+            KVANT_TRY(relay_ask(s, flag, value, begin, diag));
+        }
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif

@@ -310,6 +310,7 @@ static int cpu_slot_make(kvant_device *d, kvant_weight *w, void *at, kvant_diag 
     (void)diag;
     w->packed = at;
     w->data = NULL;
+    kvant_cpu_pack_begin(w);
     return KVANT_OK;
 }
 
@@ -319,15 +320,25 @@ static void cpu_slot_drop(kvant_device *d, kvant_weight *w)
     w->packed = NULL;
 }
 
+/* All rows, as files have them. */
+static size_t file_bytes(const kvant_weight *w)
+{
+    return (size_t)(w->n_in / w->type->block) * (size_t)w->type->bytes * (size_t)w->n_out * (size_t)w->n_expert;
+}
+
 static int cpu_slot_fill(kvant_device *base, kvant_weight *w, int slot, const copy_piece *list, int n,
                          kvant_diag *diag)
 {
     cpu_device *d = (cpu_device *)base;
     kvant_weight rows = *w;
-    const size_t bytes = (size_t)list[n - 1].to + list[n - 1].bytes;
-    uint8_t *joined = kvant_alloc(bytes);
+    const size_t bytes = file_bytes(w);
+    const int wrong = copy_pieces_beyond(list, n, bytes, bytes);
 
     (void)slot;
+    if (wrong >= 0)
+        return kvant_fail(diag, KVANT_EINVAL, "device cpu: %zu bytes of rows at %zu, wanted within %zu",
+                          list[wrong].bytes, (size_t)list[wrong].to, bytes);
+    uint8_t *joined = kvant_calloc(1, bytes);  /* rows that no piece has are zeros */
     if (!joined)
         return kvant_fail(diag, KVANT_ENOMEM, "device cpu: out of memory for %zu bytes of rows", bytes);
     for (int i = 0; i < n; i++)

@@ -95,8 +95,8 @@ static int run_piece(void *user, int i, kvant_diag *diag)
     return KVANT_OK;
 }
 
-/* The threads of the CPU stay awake between the layers of a short step.  Threads of two places would take each other's
- * processors. */
+/* The threads of the CPU stay awake between the layers of a short step that comes again; a list without a key goes
+ * piece by piece, with long waits between.  Threads of two places would take each other's processors. */
 static void stay_awake(const kvant_engine *e, int home, int on)
 {
     const kvant_device *dev = e->place[home == 0].dev;
@@ -109,7 +109,7 @@ int engine_relay(kvant_engine *e, int home, int n, uint64_t key, kvant_diag *dia
 {
     relay_run run = { e, home, n };
     kvant_device *dev = e->place[home].dev;
-    const int len = relay_list(e, home, n), awake = e->b.n <= FEW_ROWS;
+    const int len = relay_list(e, home, n), awake = key && e->b.n <= FEW_ROWS;
 
     if (awake)
         stay_awake(e, home, 1);

@@ -2,8 +2,9 @@
  * runs it.
  *
  * While a profile is on, every list is recorded anew with a time stamp behind each launch, and waited for: a launch
- * then begins when the one before has ended, so the sum is a little more than a step without a profile.  One profile
- * an engine; the engine's own thread.
+ * then begins when the one before has ended, so on one device the sum is a little more than a step
+ * without a profile.  Rows on their way between devices are in no line: on several the sum says nothing about a step.
+ * One profile an engine; the engine's own thread.
  */
 #ifndef KVANT_ENGINE_PROFILE_H
 #define KVANT_ENGINE_PROFILE_H

@@ -25,6 +25,12 @@ int cuda_check(kvant_diag *diag, cudaError_t e, const char *what)
     return cuda_fail(diag, code, "device cuda: %s: %s", what, cudaGetErrorString(e));
 }
 
+bool cuda_launches_block(void)
+{
+    const char *on = getenv("CUDA_LAUNCH_BLOCKING");
+    return on && *on && strcmp(on, "0") != 0;
+}
+
 int cuda_use(const cuda_device *d, kvant_diag *diag)
 {
     return cuda_check(diag, cudaSetDevice(d->index), "selecting the GPU");

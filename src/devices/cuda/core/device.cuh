@@ -5,6 +5,21 @@
 
 #include "devices/cuda/core/cuda_dev.cuh"
 
+/* A kernel that waits for another GPU or for the host gives up after a minute (relay.cu, meet.cu).  By the GPU's clock
+ * of nanoseconds, which is asked once in so many looks. */
+enum { CUDA_LOOKS = 1 << 10 };
+constexpr unsigned long long CUDA_LOST_NS = 60000000000ull;
+
+static __device__ __forceinline__ unsigned long long cuda_now_ns(void)
+{
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* device.cu: CUDA_LAUNCH_BLOCKING: a launch returns when it has run, so no kernel may wait for what comes behind it */
+bool cuda_launches_block(void);
+
 /* arch.cu: fails where KVANT_CUDA_MASK names nothing */
 int cuda_arch_of(const cudaDeviceProp *prop, cuda_arch *o, kvant_diag *diag);
 

@@ -7,18 +7,26 @@
  *
  * The first time of a key, and lists without one, go piece by piece: kernels are loaded and scratch grows then, which
  * must not happen behind a block that waits for this thread; and prompts would hold a GPU that also draws a screen for
- * longer than its watchdog allows. */
+ * longer than its watchdog allows.  So do all lists where a launch returns when it has run, and where the system pins
+ * no memory.
+ *
+ * Both sides wait for a minute at most.  A thread that gives up raises a third flag, at which blocks that wait go on
+ * with the rows that are there; nobody reads what comes of them. */
 #include <stdlib.h>
 #include "devices/cuda/core/device.cuh"
 #include "devices/relay.h"
 
 enum { THREADS = 1024, SIDE_BYTES = 256 << 10 };   /* more rows than that go by the copy engine */
+constexpr size_t FLAG_BYTES = 3 * (size_t)RELAY_LINE;
 
 /* Pinned memory and what else relays need; kept until the device is closed. */
 struct cuda_relay_room {
     relay_side side;
-    unsigned char *pinned;         /* flags, rows out, rows in */
+    unsigned char *pinned;         /* flags, rows out, rows in; NULL: none */
+    uint32_t *stop;                /* 1: the thread has given up */
     size_t out_room, in_room;
+    size_t refused;                /* so many bytes could not be pinned; 0: all could */
+    bool pieces;                   /* every list goes piece by piece: launches block */
     int ended;                     /* questions in a row at which the stream was at its end */
     cudaEvent_t taken;             /* the last copy from the caller's own memory is over */
     bool taking;
@@ -32,14 +40,28 @@ struct rows_job {
     uint32_t *dst[KVANT_RELAY_PARTS];
     uint32_t words[KVANT_RELAY_PARTS];
     uint32_t *flag;
+    const uint32_t *stop;
 };
 
-/* The block sees all that the host wrote before the flag. */
-static __device__ __forceinline__ void flag_wait(const uint32_t *flag, uint32_t v)
+/* Returns false when the host has given up. */
+static __device__ __noinline__ bool flag_may_come(const uint32_t *stop, unsigned long long begin)
 {
-    if (threadIdx.x == 0)
-        while (*(const volatile uint32_t *)flag != v)
-            continue;
+    if (*(const volatile uint32_t *)stop)
+        return false;
+    if (cuda_now_ns() - begin > CUDA_LOST_NS)
+        __trap();
+    return true;
+}
+
+/* The block sees all that the host wrote before the flag. */
+static __device__ __forceinline__ void flag_wait(const uint32_t *flag, uint32_t v, const uint32_t *stop)
+{
+    if (threadIdx.x == 0) {
+        const unsigned long long begin = cuda_now_ns();
+        for (uint32_t looks = 1; *(const volatile uint32_t *)flag != v; looks++)
+            if (looks % CUDA_LOOKS == 0 && !flag_may_come(stop, begin))
+                break;
+    }
     __threadfence_system();
     __syncthreads();
 }
@@ -73,22 +95,22 @@ static __device__ __forceinline__ void copy_parts(const rows_job &j)
 /* The thread has taken the rows of before; these are there; now it may look. */
 static __global__ void __launch_bounds__(THREADS) out_kernel(rows_job j)
 {
-    flag_wait(j.flag, 0);
+    flag_wait(j.flag, 0, j.stop);
     copy_parts(j);
     flag_set(j.flag, 1);
 }
 
 static __global__ void __launch_bounds__(THREADS) in_kernel(rows_job j)
 {
-    flag_wait(j.flag, 1);
+    flag_wait(j.flag, 1, j.stop);
     copy_parts(j);
     flag_set(j.flag, 0);
 }
 
 /* Around copies of the copy engine: one waits for a value of the flag, one sets it. */
-static __global__ void wait_kernel(uint32_t *flag, uint32_t v)
+static __global__ void wait_kernel(uint32_t *flag, uint32_t v, const uint32_t *stop)
 {
-    flag_wait(flag, v);
+    flag_wait(flag, v, stop);
 }
 
 static __global__ void set_kernel(uint32_t *flag, uint32_t v)
@@ -108,34 +130,43 @@ int alive(void *device, kvant_diag *diag)
 
 /* ---- memory ---- */
 
-int side_alloc(cuda_relay_room *r, size_t out, size_t in, kvant_diag *diag)
+/* The flags and `stop`, a line each, then rows.  Returns 1, or 0 where a system pins no more memory. */
+int side_alloc(cuda_relay_room *r, size_t out, size_t in)
 {
-    CUDA_TRY(cuda_check(diag, cudaHostAlloc((void **)&r->pinned, 2 * RELAY_LINE + out + in, cudaHostAllocMapped),
-                        "allocating pinned memory for rows"));
-    memset(r->pinned, 0, 2 * RELAY_LINE);
+    if (cudaHostAlloc((void **)&r->pinned, FLAG_BYTES + out + in, cudaHostAllocMapped) != cudaSuccess) {
+        cudaGetLastError();
+        r->pinned = NULL;
+        r->refused = out + in;
+        return 0;
+    }
+    memset(r->pinned, 0, FLAG_BYTES);
     r->side.out = (uint32_t *)r->pinned;
     r->side.in = (uint32_t *)(r->pinned + RELAY_LINE);
-    r->side.out_rows = r->pinned + 2 * RELAY_LINE;
+    r->stop = (uint32_t *)(r->pinned + 2 * RELAY_LINE);
+    r->side.out_rows = r->pinned + FLAG_BYTES;
     r->side.in_rows = r->side.out_rows + out;
     r->out_room = out;
     r->in_room = in;
-    return KVANT_OK;
+    return 1;
 }
 
-/* Room for the largest entries of a list; larger room drops the graphs, which hold the old one's addresses. */
+/* Room for the largest entries of a list; larger room drops the graphs, which hold the old one's addresses.  Returns 1,
+ * 0 where it cannot be had, or an error. */
 int room_grow(cuda_device *d, const kvant_relay *list, int n, kvant_diag *diag)
 {
     const size_t out = relay_most(list, n, KVANT_RELAY_OUT), in = relay_most(list, n, KVANT_RELAY_IN);
     cuda_relay_room *r = d->relay;
     if (r->pinned && out <= r->out_room && in <= r->in_room)
-        return KVANT_OK;
+        return 1;
+    const size_t more_out = out > r->out_room ? out : r->out_room, more_in = in > r->in_room ? in : r->in_room;
+    if (r->refused && more_out + more_in >= r->refused)
+        return 0;
     CUDA_TRY(cuda_sync(&d->base, diag));
     cuda_drop_graphs(d);
-    const size_t more_out = out > r->out_room ? out : r->out_room, more_in = in > r->in_room ? in : r->in_room;
     cudaFreeHost(r->pinned);
     r->pinned = NULL;
     r->out_room = r->in_room = 0;
-    return side_alloc(r, more_out, more_in, diag);
+    return side_alloc(r, more_out, more_in);
 }
 
 int room_open(cuda_device *d, kvant_diag *diag)
@@ -147,7 +178,12 @@ int room_open(cuda_device *d, kvant_diag *diag)
         return cuda_fail(diag, KVANT_ENOMEM, "device cuda: out of memory");
     d->relay->side.alive = alive;
     d->relay->side.device = d;
-    return cuda_check(diag, cudaEventCreateWithFlags(&d->relay->taken, cudaEventDisableTiming), "making an event");
+    d->relay->side.limit_ns = (int64_t)CUDA_LOST_NS;
+    d->relay->pieces = cuda_launches_block();
+    const cudaError_t e = cudaEventCreateWithFlags(&d->relay->taken, cudaEventDisableTiming);
+    if (e != cudaSuccess)
+        cuda_relay_close(d);
+    return cuda_check(diag, e, "making an event");
 }
 
 /* ---- piece by piece ---- */
@@ -177,15 +213,22 @@ int in_now(cuda_device *d, const kvant_relay *r, kvant_diag *diag)
     return cuda_check(diag, cudaEventRecord(d->relay->taken, d->stream), "marking a copy");
 }
 
+/* From now on the caller may change its rows. */
+int taken_wait(cuda_device *d, kvant_diag *diag)
+{
+    if (!d->relay->taking)
+        return KVANT_OK;
+    d->relay->taking = false;
+    return cuda_check(diag, cudaEventSynchronize(d->relay->taken), "waiting for a copy to the GPU");
+}
+
 int host_now(cuda_device *d, int number, kvant_relay_fn run, void *user, kvant_diag *diag)
 {
-    if (d->relay->taking)
-        CUDA_TRY(cuda_check(diag, cudaEventSynchronize(d->relay->taken), "waiting for a copy to the GPU"));
-    d->relay->taking = false;
+    CUDA_TRY(taken_wait(d, diag));
     return run(user, number, diag);
 }
 
-int relay_pieces(cuda_device *d, const kvant_relay *list, int n, kvant_relay_fn run, void *user, kvant_diag *diag)
+int each_piece(cuda_device *d, const kvant_relay *list, int n, kvant_relay_fn run, void *user, kvant_diag *diag)
 {
     for (int i = 0; i < n; i++) {
         if (list[i].kind == KVANT_RELAY_OPS)
@@ -198,6 +241,12 @@ int relay_pieces(cuda_device *d, const kvant_relay *list, int n, kvant_relay_fn 
     return KVANT_OK;
 }
 
+int relay_pieces(cuda_device *d, const kvant_relay *list, int n, kvant_relay_fn run, void *user, kvant_diag *diag)
+{
+    const int rc = each_piece(d, list, n, run, user, diag), taken = taken_wait(d, rc < 0 ? NULL : diag);
+    return rc < 0 ? rc : taken;
+}
+
 /* ---- recorded ---- */
 
 /* One message, its parts on the host's side in the pinned memory. */
@@ -207,6 +256,7 @@ rows_job job_of(const cuda_relay_room *room, const kvant_relay *r)
     unsigned char *at = out ? room->side.out_rows : room->side.in_rows;
     rows_job j = {};
     j.flag = out ? room->side.out : room->side.in;
+    j.stop = room->stop;
     for (int i = 0; i < KVANT_RELAY_PARTS; at += relay_part_room(r->bytes[i++])) {
         j.words[i] = (uint32_t)(r->bytes[i] / sizeof(uint32_t));
         j.src[i] = (const uint32_t *)(out ? r->src[i] : at);
@@ -217,7 +267,7 @@ rows_job job_of(const cuda_relay_room *room, const kvant_relay *r)
 
 int record_copies(cuda_device *d, const rows_job &j, uint32_t before, kvant_diag *diag)
 {
-    wait_kernel<<<1, 1, 0, d->stream>>>(j.flag, before);
+    wait_kernel<<<1, 1, 0, d->stream>>>(j.flag, before, j.stop);
     for (int i = 0; i < KVANT_RELAY_PARTS; i++) {
         if (j.words[i] == 0)
             continue;
@@ -259,6 +309,17 @@ int record_all(cuda_device *d, const void *what, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* After an error the flags are as they were: the stream comes to its end, and the next list finds all as at first. */
+void relay_recover(cuda_device *d)
+{
+    cuda_relay_room *r = d->relay;
+    __atomic_store_n(r->stop, 1u, __ATOMIC_RELEASE);
+    cudaStreamSynchronize(d->stream);
+    cudaGetLastError();
+    memset(r->pinned, 0, FLAG_BYTES);
+    cuda_drop_graphs(d);
+}
+
 int relay_recorded(cuda_device *d, cuda_graph *g, const kvant_relay *list, int n, kvant_relay_fn run, void *user,
                    kvant_diag *diag)
 {
@@ -268,7 +329,10 @@ int relay_recorded(cuda_device *d, cuda_graph *g, const kvant_relay *list, int n
     d->replayed++;
     d->relay->ended = 0;
     CUDA_TRY(cuda_check(diag, cudaGraphLaunch(g->exec, d->stream), "running a recorded step"));
-    return relay_attend(&d->relay->side, list, n, run, user, diag);
+    const int rc = relay_attend(&d->relay->side, list, n, run, user, diag);
+    if (rc < 0)
+        relay_recover(d);
+    return rc;
 }
 
 } // namespace
@@ -284,9 +348,9 @@ int cuda_relay(kvant_device *base, const kvant_relay *list, int n, uint64_t key,
     for (int i = 0; i < n; i++)
         if (list[i].kind == KVANT_RELAY_OPS)
             CUDA_TRY(cuda_reserve_scratch(d, list[i].ops, list[i].n, diag));
-    if (key)
-        CUDA_TRY(room_grow(d, list, n, diag));
-    cuda_graph *g = key ? cuda_graph_of(d, key, &seen) : NULL;
+    const int whole = key && !d->relay->pieces ? room_grow(d, list, n, diag) : 0;
+    CUDA_TRY(whole);
+    cuda_graph *g = whole ? cuda_graph_of(d, key, &seen) : NULL;
     if (seen)
         return relay_recorded(d, g, list, n, run, user, diag);
     return relay_pieces(d, list, n, run, user, diag);

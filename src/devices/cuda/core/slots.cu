@@ -77,6 +77,11 @@ static int slot_fill(kvant_device *base, kvant_weight *w, int slot, const copy_p
     CUDA_TRY(cuda_use(d, diag));
     CUDA_TRY(room_open(d, diag));
     cuda_slot_room *r = d->slots;
+    const size_t bytes = ((cuda_weight *)w->packed)->bytes;
+    const int wrong = copy_pieces_beyond(list, n, bytes, CUDA_UPLOAD_BLOCK);
+    if (wrong >= 0)
+        return cuda_fail(diag, KVANT_EINVAL, "device cuda: %zu bytes of rows at %zu, wanted at most %d within %zu",
+                         list[wrong].bytes, (size_t)list[wrong].to, (int)CUDA_UPLOAD_BLOCK, bytes);
     CUDA_TRY(cuda_check(diag, cudaStreamWaitEvent(r->stream, r->used[slot], 0), "waiting for a slot"));
     CUDA_TRY(cuda_upload_pieces(d, &r->uploader, r->stream, ((cuda_weight *)w->packed)->data, list, n, diag));
     CUDA_TRY(cuda_check(diag, cudaEventRecord(r->filled, r->stream), "marking a slot"));

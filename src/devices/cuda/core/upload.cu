@@ -36,6 +36,8 @@ void fail(upload *u, cudaError_t e)
 
 cudaError_t copy_block(const upload *u, const copy_piece *piece, unsigned char *through, cudaEvent_t over)
 {
+    if (piece->bytes > CUDA_UPLOAD_BLOCK)
+        return cudaErrorInvalidValue;      /* it would end in another thread's block */
     cudaError_t e = cudaEventSynchronize(over);
     if (e != cudaSuccess)
         return e;
@@ -102,7 +104,7 @@ void cuda_upload_close(cuda_device *d)
     d->uploader = NULL;
 }
 
-/* Pinned memory is scarce on some systems: without it the driver copies. */
+/* Pinned memory is scarce on some systems: without it the driver copies (copy_by_driver). */
 static bool uploader_open(cuda_uploader **p)
 {
     if (*p)
@@ -115,13 +117,14 @@ static bool uploader_open(cuda_uploader **p)
     return false;
 }
 
+/* The caller may change its rows afterwards; of pinned ones the driver reads until the stream is there. */
 static cudaError_t copy_by_driver(const upload *u)
 {
     cudaError_t e = cudaSuccess;
     for (int i = 0; i < u->n && e == cudaSuccess; i++)
         e = cudaMemcpyAsync(u->base + (uintptr_t)u->list[i].to, u->list[i].from, u->list[i].bytes,
                             cudaMemcpyHostToDevice, u->stream);
-    return e;
+    return e == cudaSuccess ? cudaStreamSynchronize(u->stream) : e;
 }
 
 int cuda_upload_pieces(cuda_device *d, cuda_uploader **p, cudaStream_t stream, void *base, const copy_piece *list,

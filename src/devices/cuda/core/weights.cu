@@ -97,10 +97,8 @@ int cuda_weight_at(cuda_device *d, kvant_weight *w, void *at, kvant_diag *diag)
     cuda_weight *c = NULL;
     CUDA_TRY(weight_of(w, &c, diag));
     const int rc = load_scale(d, w, c, diag);
-    if (rc < 0) {
-        free(c);
-        return rc;
-    }
+    if (rc < 0)
+        return weight_keep(w, c, rc);      /* the memory at `at` is not c's yet */
     c->data = (uint8_t *)at;
     return weight_keep(w, c, KVANT_OK);
 }

@@ -29,6 +29,15 @@ static int stamps_open(vk_device *d, uint32_t count, vk_stopwatch *w, kvant_diag
     return KVANT_OK;
 }
 
+/* After an error a list may be open that names the pool: it runs before the pool goes. */
+static void stamps_close(vk_device *d, const vk_stopwatch *w, int rc)
+{
+    if (rc < 0 && w->pool && vk_flush(d, NULL) == KVANT_OK)
+        vk_wait(d, NULL);
+    if (w->pool)
+        d->api.DestroyQueryPool(d->dev, w->pool, NULL);
+}
+
 static int stopwatch_open(vk_device *d, int copies, vk_stopwatch *w, kvant_diag *diag)
 {
     KVANT_TRY(stamps_open(d, 2, w, diag));
@@ -116,8 +125,7 @@ int vk_time(kvant_device *base, const kvant_op *ops, int n, int reps, double *us
         if (rc == KVANT_OK && n == 0 && other < us[i])
             us[i] = other;
     }
-    if (w.pool)
-        d->api.DestroyQueryPool(d->dev, w.pool, NULL);
+    stamps_close(d, &w, rc);
     vk_free(base, w.a);
     vk_free(base, w.b);
     return rc;
@@ -191,8 +199,7 @@ int vk_profile(kvant_device *base, const kvant_op *ops, int n, double *us, kvant
                : kvant_fail(diag, KVANT_ENOMEM, "device vulkan: no memory for %d timestamps", n + 1);
     if (rc == KVANT_OK)
         rc = run_stamped(d, ops, n, &w, us, t, diag);
-    if (w.pool)
-        d->api.DestroyQueryPool(d->dev, w.pool, NULL);
+    stamps_close(d, &w, rc);
     kvant_free(t);
     return rc;
 }
