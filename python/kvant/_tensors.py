@@ -17,7 +17,7 @@ from .ops import PAGE, Device
 STREAM_LEGACY = 1       # cudaStreamLegacy: the default stream by name, where torch's number of it is 0
 
 _lock = threading.Lock()
-_devices: dict[tuple[str, int], Device] = {}
+_devices: dict[tuple[str, int], Device] = {}     # for the process: torch has a fixed pool of streams (32 of a priority and GPU) and frees none
 
 
 @functools.cache
@@ -57,7 +57,7 @@ class Operands:
 
     def ints(self, values: list[int]) -> Any:
         """Few integers of the host, on the device."""
-        return self(torch.tensor(values, dtype=torch.int32).to(self.at), ctypes.c_int32)
+        return self(few_ints(values, self.at), ctypes.c_int32)
 
     def run(self, *ops: tuple[int, Any]) -> None:
         if self.at.type == "cpu":
@@ -65,6 +65,18 @@ class Operands:
             return
         with torch.cuda.device(self.at):
             self.device.run(*ops, wait=False)
+
+
+def few_ints(values: list[int], at: torch.device) -> Tensor:
+    """int32 [values] there.  On a GPU each is an argument of a fill: a copy from memory that is not pinned waits for the stream, and one from
+    pinned memory would be read again when a captured graph runs."""
+    if at.type == "cpu":
+        return torch.tensor(values, dtype=torch.int32, device=at)
+    x = torch.zeros(len(values), dtype=torch.int32, device=at)
+    for i, value in enumerate(values):
+        if value:
+            x[i].fill_(value)
+    return x
 
 
 def floats(x: Tensor, *shape: int | None) -> Tensor:
@@ -96,15 +108,47 @@ def side(of: Operands, pages: Tensor, heads: int, dim: int, format: str) -> _abi
     return s
 
 
-def batch(of: Operands, q0: Tensor, pos0: Tensor, prompt: Tensor, table: Tensor, tokens: int, ones: int) -> _abi.kvant_seqs:
-    """A ragged batch of n sequences: int32 q0[n + 1], pos0[n], prompt[n], table[n, pages of a sequence]."""
+def whole_rows(q0: Tensor, tokens: int, ones: int) -> Tensor:
+    """Rows of each sequence, of a q0 on the CPU."""
+    rows = q0[1:].long() - q0[:-1].long()
+    if int(q0[0]) != 0 or int(q0[-1]) != tokens or bool((rows < 0).any()):
+        raise ValueError(f"q0 {q0.tolist()} found, numbers that do not fall, from 0 to the {tokens} rows, wanted")
+    if bool((rows[:ones] != 1).any()):
+        raise ValueError(f"ones {ones} with q0 {q0.tolist()} found, sequences at the front of one row each wanted")
+    return rows
+
+
+def whole_batch(q0: Tensor, pos0: Tensor, table: Tensor, tokens: int, ones: int, pages: int, max_pos: int | None) -> None:
+    """ValueError unless a batch on the CPU stays in its rows and pages.  max_pos None: rows are written, and only the pages of these are used."""
+    rows, first = whole_rows(q0, tokens, ones), pos0.long()
+    end = first + rows                              # behind the last position
+    used = rows > 0
+    room, most = int(table.shape[1]) * PAGE, int(end[used].max()) if bool(used.any()) else 0
+    if bool((first[used] < 0).any()) or most > room:
+        raise ValueError(f"pos0 {pos0.tolist()} with q0 {q0.tolist()} found, positions 0 to {room - 1} wanted: the block table has room for {room}")
+    if max_pos is not None and most - 1 > max_pos:
+        raise ValueError(f"max_pos {max_pos} found, the highest position {most - 1} or more wanted")
+    at = torch.arange(room // PAGE, device=table.device)[None]
+    read = used[:, None] & (at * PAGE < end[:, None]) & (at >= (first // PAGE if max_pos is None else torch.zeros_like(first))[:, None])
+    bad = table[read & ((table < 0) | (table >= pages))]
+    if bad.numel():
+        raise ValueError(f"block table: page {int(bad[0])} found, 0 to {pages - 1} wanted")
+
+
+def batch(of: Operands, q0: Tensor, pos0: Tensor, prompt: Tensor, table: Tensor, tokens: int, ones: int, pages: int,
+          max_pos: int | None = None) -> _abi.kvant_seqs:
+    """A ragged batch of n sequences: int32 q0[n + 1], pos0[n], prompt[n], table[n, pages of a sequence]; numbers checked on the CPU."""
     n, s = int(pos0.shape[0]), _abi.kvant_seqs()
+    if not 0 <= ones <= n:
+        raise ValueError(f"ones {ones} found, 0 to {n} sequences wanted")
     s.n_seqs, s.n_tokens, s.n_few, s.few_rows = n, tokens, ones, ones
     s.q0, s.pos0 = of(integers(q0, n + 1), ctypes.c_int32), of(integers(pos0, n), ctypes.c_int32)
     s.prompt = of(integers(prompt, n), ctypes.c_int32)
     if table.dtype != torch.int32 or table.dim() != 2 or table.shape[0] != n or (table.shape[1] > 1 and table.stride(1) != 1):
         raise ValueError(f"block table {table.dtype} {tuple(table.shape)} with strides {table.stride()} found, int32 [{n}, pages] in rows wanted")
     s.table, s.table_stride = of(table, ctypes.c_int32), int(table.stride(0)) if n > 1 else int(table.shape[1])
+    if of.at.type == "cpu":
+        whole_batch(q0, pos0, table, tokens, ones, pages, max_pos)
     return s
 
 
@@ -125,16 +169,21 @@ def lone(of: Operands, n: int, start: int, prompt: bool, table: Tensor | None = 
     return s
 
 
+def held(*sides: Tensor) -> int:
+    """Pages that K and V both have: a table's numbers are for both."""
+    return min(int(s.shape[0]) for s in sides)
+
+
 def one_table(table: Tensor, start: int, n: int, pages: int) -> Tensor:
     """The block table of one sequence, int32 [pages of it], checked where that costs no wait for a GPU."""
-    t = table.to(torch.int32).reshape(-1).contiguous()
+    t = table.reshape(-1)
     if start < 0:
         raise ValueError(f"start {start} found, 0 or more wanted")
     if start + n > t.shape[0] * PAGE:
         raise ValueError(f"{start + n} tokens found, the block table has room for {t.shape[0] * PAGE}")
     if t.device.type == "cpu" and t.numel() and (int(t.min()) < 0 or int(t.max()) >= pages):
         raise ValueError(f"block table: pages {int(t.min())} to {int(t.max())} found, 0 to {pages - 1} wanted")
-    return t
+    return t.to(torch.int32).contiguous()
 
 
 def attention(of: Operands, q: Tensor, out: Tensor, seqs: _abi.kvant_seqs, k: _abi.kvant_kv_side, v: _abi.kvant_kv_side, heads: int, max_pos: int,

@@ -4,9 +4,12 @@
 Tensors are the CPU's or a CUDA GPU's, all of one device; on CUDA everything runs in torch's current stream, without waiting and without
 copies between devices (the wheel must have libkvant-cuda.so).  A layer's keys and values are two tensors of pages, uint8 [pages, heads, 64,
 row bytes] (`pages`), which `cache_write` changes in place and `paged_attention` reads; pages may lie apart, so that both can be cut out of
-one block of memory.  A sequence is its block table, int32 [pages of it]; numbers in a table on CUDA are not checked.  `..._batch` takes
-many sequences: int32 q0[n + 1] (sequence i owns rows q0[i] to q0[i + 1] - 1), pos0[n] (position of its first row), prompt[n] (0: decode
-rows, whose queries may be int8 where exact is False), table[n, pages], and ones: that many sequences at the front have one row each.
+one block of memory.  A sequence is its block table, int32 [pages of it].  `..._batch` takes many sequences: int32 q0[n + 1] (sequence i
+owns rows q0[i] to q0[i + 1] - 1), pos0[n] (position of its first row), prompt[n] (0: decode rows, whose queries may be int8 where exact is
+False), table[n, pages], and ones: that many sequences at the front have one row each.  Numbers in tensors of the CPU are checked (ValueError);
+those on CUDA are not, for that would wait: a wrong table, q0 or pos0 there reads and writes other memory.
+A device of kvant's stays for each of torch's streams that was used.  torch never frees its own streams; one of others
+(torch.cuda.ExternalStream) must outlive the process's use of these ops.
 No op has a gradient.  Tensors that are contiguous and of the right type are not copied.  Threads: as kvant.ops."""
 from ctypes import c_int32
 
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import _abi, formats, ops
-from ._tensors import Operands, attention, batch, checked, floats, format_of, known, lone, one_table, side, write
+from ._tensors import Operands, attention, batch, checked, floats, format_of, held, known, lone, one_table, side, write
 
 BOTH = ("cpu", "cuda")
 
@@ -36,7 +39,7 @@ def cache_write(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, table: T
     k, v = floats(k, None, None, None), floats(v, k.shape[0], k.shape[1], None)
     n, h = int(k.shape[0]), int(k.shape[1])
     sides = side(of, k_pages, h, int(k.shape[2]), k_format), side(of, v_pages, h, int(v.shape[2]), v_format)
-    write(of, lone(of, n, start, True, one_table(table, start, n, int(k_pages.shape[0]))), (k, sides[0]), (v, sides[1]))
+    write(of, lone(of, n, start, True, one_table(table, start, n, held(k_pages, v_pages))), (k, sides[0]), (v, sides[1]))
 
 
 @cache_write.register_fake
@@ -52,7 +55,7 @@ def cache_write_batch(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, q0
     k, v = floats(k, None, None, None), floats(v, k.shape[0], k.shape[1], None)
     n, h = int(k.shape[0]), int(k.shape[1])
     sides = side(of, k_pages, h, int(k.shape[2]), k_format), side(of, v_pages, h, int(v.shape[2]), v_format)
-    write(of, batch(of, q0, pos0, prompt, table, n, ones), (k, sides[0]), (v, sides[1]))
+    write(of, batch(of, q0, pos0, prompt, table, n, ones, held(k_pages, v_pages)), (k, sides[0]), (v, sides[1]))
 
 
 @cache_write_batch.register_fake
@@ -71,7 +74,7 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, table: Tensor, 
     n, h, d = (int(x) for x in q.shape)
     out = q.new_empty((n, h, dim_v))
     sides = side(of, k_pages, heads, d, k_format), side(of, v_pages, heads, dim_v, v_format)
-    seqs = lone(of, n, start, n > 1, one_table(table, start, n, int(k_pages.shape[0])))
+    seqs = lone(of, n, start, n > 1, one_table(table, start, n, held(k_pages, v_pages)))
     attention(of, q, out, seqs, sides[0], sides[1], heads, start + n - 1, scale, window, softcap, exact)
     return out
 
@@ -92,8 +95,8 @@ def paged_attention_batch(q: Tensor, k_pages: Tensor, v_pages: Tensor, q0: Tenso
     n, h, d = (int(x) for x in q.shape)
     out = q.new_empty((n, h, dim_v))
     sides = side(of, k_pages, heads, d, k_format), side(of, v_pages, heads, dim_v, v_format)
-    most = min(max_pos, int(table.shape[1]) * ops.PAGE - 1)
-    attention(of, q, out, batch(of, q0, pos0, prompt, table, n, ones), sides[0], sides[1], heads, most, scale, window, softcap, exact)
+    seqs = batch(of, q0, pos0, prompt, table, n, ones, held(k_pages, v_pages), max_pos)
+    attention(of, q, out, seqs, sides[0], sides[1], heads, min(max_pos, int(table.shape[1]) * ops.PAGE - 1), scale, window, softcap, exact)
     return out
 
 

@@ -5,8 +5,10 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kvant import torch_ops
+from kvant import _tensors, torch_ops
 
 DEVICE = sys.argv[-1] if sys.argv[-1] in ("cpu", "cuda") else "cpu"
 CLASS = 1e-5 if DEVICE == "cpu" else 1e-4       # of f32 attention over decoded rows of values of 1; a GPU's exp and sums are others
@@ -154,6 +156,102 @@ def check_batch():
         ok("int32 [5]" in str(e), f"{e}")
 
 
+def refused(words, op, *arguments):
+    try:
+        op(*arguments)
+    except ValueError as e:
+        ok(words in str(e), f"{op._name}: error without {words!r}: {e}")
+    else:
+        ok(False, f"{op._name}: no error with {words!r}")
+
+
+def check_one_refused():
+    """A table's numbers are for K's pages and V's."""
+    pages = [torch_ops.pages(n, 1, 64, "f16", "cpu") for n in (2, 1)]
+    x, table = torch.zeros(1, 1, 64, device="cpu"), torch.tensor([0, 1], dtype=torch.int32, device="cpu")
+    for k, v in (pages, pages[::-1]):
+        refused("0 to 1 found, 0 to 0 wanted", torch_ops.cache_write, x, x, k, v, table, 64, "f16", "f16")
+        refused("0 to 1 found, 0 to 0 wanted", torch_ops.paged_attention, x, k, v, table, 64, 64, "f16", "f16")
+    refused("0 to 4294967296 found", torch_ops.cache_write, x, x, pages[0], pages[0], table.long() << 32, 0, "f16", "f16")
+
+
+def check_batch_refused():
+    """Every number of a batch on the CPU: q0, positions, pages in use, ones, max_pos; pages that no token uses are not read."""
+    k, v = (torch_ops.pages(n, 1, 64, "f16", "cpu") for n in (3, 2))
+    x = torch.zeros(4, 1, 64, device="cpu")
+    good = {"q0": [0, 1, 4], "pos0": [63, 126], "prompt": [0, 1], "table": [[0, -1, 0], [1, 0, 1]], "ones": 1, "max_pos": 128, "v": v}
+
+    def calls(**changed):
+        g = {**good, **changed}
+        many = [torch.tensor(g[name], dtype=torch.int32, device="cpu") for name in ("q0", "pos0", "prompt", "table")]
+        return ((torch_ops.cache_write_batch, x, x, k, g["v"], *many, g["ones"], "f16", "f16"),
+                (torch_ops.paged_attention_batch, x, k, g["v"], *many, g["ones"], g["max_pos"], 64, "f16", "f16"))
+    for op, *arguments in calls():
+        op(*arguments)
+    for op, *arguments in calls(q0=[0, 0, 4], ones=0, pos0=[-9, 0]):       # a sequence without rows, as padding is
+        op(*arguments)
+    cases = (("q0", [0, 1, 5]), ("q0", [0, 1, 3]), ("q0", [1, 2, 4]), ("q0", [0, 2, 4]), ("ones", 9), ("ones", -1), ("ones", 2),
+             ("pos0", [10**8, 0]), ("pos0", [2**31 - 1, 0]), ("pos0", [-1, 0]), ("pos0", [0, 190]), ("table", [[10**6, 0, 0], [1, 0, 1]]),
+             ("table", [[-1, 0, 0], [1, 0, 1]]), ("table", [[0, 0, 0], [1, 0, 2]]), ("v", torch_ops.pages(1, 1, 64, "f16", "cpu")))
+    words = {"q0": "q0 [", "ones": "ones ", "pos0": "pos0 [", "table": "block table: page", "v": "page 1 found, 0 to 0 wanted"}
+    for name, value in cases:
+        for call in calls(**{name: value}):
+            refused("ones 1 with" if value == [0, 2, 4] else words[name], *call)
+    for call in calls(q0=[0, 5, 4], ones=0):
+        refused("numbers that do not fall", *call)
+    refused("max_pos 127 found, the highest position 128", *calls(max_pos=127)[1])
+    calls(table=[[0, -1, 0], [-1, 0, 1]])[0][0](*calls(table=[[0, -1, 0], [-1, 0, 1]])[0][1:])      # rows are written behind page 0
+    refused("page -1 found", *calls(table=[[0, -1, 0], [-1, 0, 1]])[1])
+
+
+class Log(TorchDispatchMode):
+    """What is dispatched, and where to."""
+
+    def __init__(self):
+        super().__init__()
+        self.copies, self.others = 0, 0
+
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        self.copies += "copy" in str(f)
+        self.others += "copy" not in str(f)
+        return f(*args, **(kwargs or {}))
+
+
+def check_no_copies():
+    """The integers of a call come to a GPU without a copy from the host, which would wait for the stream."""
+    with FakeTensorMode(), Log() as log:
+        _tensors.few_ints([0, 3, 64, 1, 0, 0], torch.device("cuda:0"))
+        ok(not log.copies and log.others, f"{log.copies} copies from the host, {log.others} other calls")
+        torch.tensor([3], device="cpu").to("cuda:0")
+        ok(log.copies == 1, "planted: a copy was not seen")
+    ok(_tensors.few_ints([0, 3, 64, 1, 0, 0], torch.device(DEVICE)).tolist() == [0, 3, 64, 1, 0, 0], "other integers")
+
+
+def check_no_waits():
+    """torch's own error where something waits for the GPU."""
+    x, table = torch.randn(1, 2, 64), torch.tensor([0], dtype=torch.int32)
+    many = [torch.tensor(i, dtype=torch.int32) for i in ([0, 1], [0], [0], [[0]])]
+    p = [torch_ops.pages(1, 2, 64, "tbq4_0", DEVICE) for _ in range(2)]
+    rule = x, x, x, -torch.rand(1, 2), torch.rand(1, 2), torch.zeros(2, 64, 64)
+
+    def all_ops():
+        torch_ops.cache_write(x, x, *p, table, 0, "tbq4_0", "tbq4_0")
+        torch_ops.paged_attention(x, *p, table, 0, 64, "tbq4_0", "tbq4_0")
+        torch_ops.cache_write_batch(x, x, *p, *many, 1, "tbq4_0", "tbq4_0")
+        torch_ops.paged_attention_batch(x, *p, *many, 1, 0, 64, "tbq4_0", "tbq4_0")
+        torch_ops.gated_delta_rule(*rule)
+        torch_ops.decode(torch_ops.encode(x[0], "q8_0"), 64, "q8_0")
+    all_ops()           # memory and modules are there
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        all_ops()
+        ok(True, "")
+    except RuntimeError as e:
+        ok(False, f"an op waits for the GPU: {e}")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def check_cuda():
     """Everything is in the caller's stream; rows are those that the CPU makes, or lie at a tie; the rule and the convolution are the CPU's."""
     side = torch.cuda.Stream()
@@ -189,7 +287,7 @@ def check_cuda():
         ok("one device wanted" in str(e), f"{e}")
 
 
-for check in (check_ops, check_attention, check_batch, check_breaks) + ((check_cuda,) if DEVICE == "cuda" else ()):
+for check in (check_ops, check_attention, check_batch, check_one_refused, check_batch_refused, check_no_copies, check_breaks) + ((check_cuda, check_no_waits) if DEVICE == "cuda" else ()):
     check()
 print(f"try_torch: {PASSED} passed, {FAILED} failed")
 sys.exit(FAILED > 0)
