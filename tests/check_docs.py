@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """check_docs: links between the pages of the repository lead somewhere, every page of docs is two clicks from docs/README.md and has
-at most 150 lines (a generated one may have more, unless it is a summary), `./dev` knows the commands that README.md names, and what is generated is what the evidence says."""
+at most 150 lines (a generated one may have more, unless it is a summary), `./dev` knows the commands that README.md names, what is
+generated is what the evidence says, and tools/contract.py passes nothing that did not run."""
+import contextlib
 import glob
+import importlib
+import io
 import json
 import os
 import re
@@ -92,9 +96,44 @@ def numbers_of_reports():
         yield done.returncode == 1 and wrong in done.stderr, f"--show {' '.join(words)}: {done.stderr!r}, want {wrong}"
 
 
+def contract_of(contract, report):
+    """(rows as text, --check's status and words, --stale's words) of one report."""
+    contract.reports = lambda: [("cpu", "cpu.json", report)] if report else []
+    table, words = list(contract.rows()), io.StringIO()
+    with contextlib.redirect_stdout(words):
+        code = contract.check(table)
+        checked = words.getvalue()
+        contract.stale()
+    return table, code, checked, words.getvalue()[len(checked):]
+
+
+def rules_of_contract():
+    """(ok, what is wrong): tools/contract.py passes nothing that did not run, and writes only where no argument asks for something else."""
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    contract = importlib.import_module("contract")
+    whole = {"library": "0.1.0", "golden": [{"file": f, "format": "x", "passed": 5, "failed": 0} for k in contract.PUBLIC for f in k[3]],
+             "ops": [{"op": k[1], "subject": k[2], "shape": "small", "cases": 1, "state": "verified"} for k in contract.PUBLIC + contract.OWN]}
+    file = whole["golden"][0]["file"]
+    table, _, words, stale = contract_of(contract, whole)
+    yield all(r["status"] == "verified" and r["commit"] == "unknown" for r in table) and "turbo3 on" not in words, f"contract: of a whole report: {words}"
+    yield "names no commit" in stale, f"contract: --stale without a commit: {stale}"
+    for name, golden, status in (("no list", None, "missing"), ("an empty list", [], "missing"), ("another file", whole["golden"][1:], "missing"),
+                                 ("a second entry with no vector", whole["golden"] + [{"file": file, "format": "x", "passed": 0, "failed": 0}], "missing"),
+                                 ("a failed vector", whole["golden"] + [{"file": file, "format": "x", "passed": 9, "failed": 1}], "failed")):
+        table, code, words, _ = contract_of(contract, {**whole, "golden": golden})
+        found = [r["status"] for r in table if r["fixture"].endswith(file)]
+        yield found == [status] and code == 1 and f"{file}: {status}" in words, f"contract: golden of {name}: {found}, want {status}: {words[:200]}"
+    yield "no report of the CPU" in contract_of(contract, None)[2], "contract: no report of the CPU passes"
+    before = os.stat(os.path.join(ROOT, contract.PATH)).st_mtime_ns
+    for words in (["--chek"], ["--check", "--stale"], ["check"]):
+        done = subprocess.run([sys.executable, "tools/contract.py", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        same = os.stat(os.path.join(ROOT, contract.PATH)).st_mtime_ns == before
+        yield done.returncode == 2 and same, f"contract.py {' '.join(words)}: exit {done.returncode}, want 2, and the file {'kept' if same else 'written'}"
+
+
 def main():
     passed = failed = 0
-    for ok, text in [*shape_of_docs(), *readme_table(), *numbers_of_reports()]:
+    for ok, text in [*shape_of_docs(), *readme_table(), *numbers_of_reports(), *rules_of_contract()]:
         passed, failed = passed + ok, failed + (not ok)
         if not ok:
             print(f"FAIL check_docs: {text}")

@@ -8,7 +8,8 @@
 A row is kernel, target (a report), fixture, cases, status and commit.  Kernels are those of the public fixtures (docs/formats/golden.md) by
 their names there, then kvant's own formats.  A fixture is a golden file (on the CPU, every variant), or a class of cases of the harness, whose
 inputs are made and whose results are the scalar reference's.  Status: verified, failed, unsupported (the device refuses it),
-missing (the report has no such case: it is older than the kernel).  Standard library only."""
+missing (the report has no such case: it is older than the kernel, or the CPU's was made without golden files).  Standard library only."""
+import argparse
 import json
 import os
 import re
@@ -50,19 +51,29 @@ def harness_row(kernel, op, subject, target, report):
 
 
 def golden_row(kernel, name, target, report):
-    ran = [g for g in report["golden"] if g["file"] == name]
+    """Verified: every entry of the file has vectors that passed, and none that failed."""
+    ran = [g for g in report.get("golden") or [] if g["file"] == name]
     return [kernel, target, f"tests/golden/{name}", sum(g["passed"] for g in ran),
-            status(sum(g["failed"] for g in ran), ["verified" for g in ran if g["passed"] and g["format"]])]
+            status(sum(g["failed"] for g in ran), ["verified" if g["passed"] > 0 and g["format"] else "missing" for g in ran])]
+
+
+def is_cpu(target):
+    """cpu, cpu-NAME, or the part `cpu` of a report of several devices."""
+    return target.split()[-1].split("-")[0] == "cpu"
+
+
+def commit_of(report):
+    found = re.search(r"\(([0-9a-f]{7,})\)", report["library"])
+    return found[1] if found else None
 
 
 def rows():
     for target, _, report in reports():
-        commit = re.search(r"\(([0-9a-f]{7,})\)", report["library"])
         for kernel, op, subject, files in PUBLIC + OWN:
             found = [harness_row(kernel, op, subject, target, report)]
-            found += [golden_row(kernel, f, target, report) for f in files if report.get("golden")]
+            found += [golden_row(kernel, f, target, report) for f in files if is_cpu(target) or report.get("golden")]
             for row in found:
-                yield dict(zip(("kernel", "target", "fixture", "cases", "status"), row), commit=commit[1] if commit else "unknown")
+                yield dict(zip(("kernel", "target", "fixture", "cases", "status"), row), commit=commit_of(report) or "unknown")
 
 
 def text_of(table):
@@ -73,6 +84,8 @@ def text_of(table):
 def check(table):
     public = {k[0] for k in PUBLIC}
     bad = [f"{r['kernel']} on {r['target']}, {r['fixture']}: {r['status']}" for r in table if r["kernel"] in public and r["status"] != "verified"]
+    if not any(is_cpu(r["target"]) for r in table):
+        bad.append("no report of the CPU, where the golden files are read")
     with open(os.path.join(ROOT, PATH), encoding="utf-8") as file:
         if file.read() != text_of(table):
             bad.append(f"{PATH} is not what the reports say: run tools/contract.py")
@@ -82,7 +95,10 @@ def check(table):
 
 def stale():
     for target, _, report in reports():
-        commit = re.search(r"\(([0-9a-f]{7,})\)", report["library"])[1]
+        commit = commit_of(report)
+        if not commit:
+            print(f"{target}: its library, {report['library']}, names no commit")
+            continue
         paths = SOURCES + FOLDERS.get(target.split("-")[0], [])
         log = subprocess.run(["git", "-C", ROOT, "log", "--oneline", f"{commit}..HEAD", "--", *paths], stdout=subprocess.PIPE, text=True, check=True).stdout
         print(f"{target}: {len(log.splitlines())} commits in {' '.join(paths)} since {commit}")
@@ -90,10 +106,15 @@ def stale():
 
 
 def main():
-    if sys.argv[1:] == ["--stale"]:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    either = options.add_mutually_exclusive_group()
+    for name in ("--check", "--stale"):
+        either.add_argument(name, action="store_true")
+    chosen = options.parse_args()
+    if chosen.stale:
         return stale()
     table = list(rows())
-    if sys.argv[1:] == ["--check"]:
+    if chosen.check:
         return check(table)
     with open(os.path.join(ROOT, PATH), "w", encoding="utf-8") as file:
         file.write(text_of(table))
