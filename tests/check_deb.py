@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """check_deb: the Debian packages of this build (cmake/package.cmake): what lies in which, what they depend on, the maintainer scripts
 over a folder in place of /, the service file by systemd-analyze, the program and a program against libkvant-dev in that folder."""
+import contextlib
 import glob
+import importlib
+import io
 import os
 import re
 import shutil
@@ -39,6 +42,20 @@ def check_content(packages):
     C.ok(not re.search(r"\.(a|h)$", listed["kvant"] + listed["libkvant"], re.M), "headers or archives outside libkvant-dev")
     needs = {name: run("dpkg-deb", "-f", path, "Depends").stdout for name, path in packages.items()}
     C.ok("libmicrohttpd" in needs["kvant"] and "libpcre2-8-0" in needs["libkvant"] and "libkvant (=" in needs["libkvant-dev"], f"depends: {needs}")
+
+
+def check_evidence(folder):
+    """tools/try_deb.py leaves its evidence alone unless every step was as documented."""
+    sys.path.insert(0, os.path.join(ROOT, "tools"))
+    module, path = importlib.import_module("try_deb"), os.path.join(folder, "deb.json")
+    for steps, written in (((), False), ((True, False), False), ((True, True), True)):
+        step = module.Steps()
+        with contextlib.redirect_stdout(io.StringIO()):
+            for good in steps:
+                step("planted", good, "found")
+        module.record(path, "12", step)
+        C.ok(os.path.exists(path) == written, f"evidence of steps {steps}: {os.path.exists(path)}, want {written}")
+    os.remove(path)
 
 
 def check_scripts(package, root):
@@ -98,6 +115,7 @@ def main():
         print(f"SKIP check_deb: {'a build with a sanitizer' if not missing else 'no ' + ', '.join(missing)}")
         return C.end()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as root:
+        check_evidence(root)
         packages = made(build, folder)
         if len(packages) == 3:
             check_content(packages)

@@ -27,10 +27,13 @@ KEY = "sk-newcomer-1234"
 class Terminal:
     """A shell's window: what is typed goes to the program, what it shows is kept."""
 
+    opened = []
+
     def __init__(self, command, env):
         self.shown, (self.master, self.slave) = "", pty.openpty()
         self.process = subprocess.Popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True, env=env,
                                         preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0))
+        Terminal.opened.append(self)
 
     def wait(self, pattern, seconds=60):
         """Until the pattern stands in what came since the last call; that part, or None."""
@@ -56,6 +59,15 @@ class Terminal:
         try:
             return self.process.wait(seconds * SLOW)
         finally:
+            self.close()
+
+    def close(self):
+        """No program stays behind, whatever became of the test."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self in Terminal.opened:
+            Terminal.opened.remove(self)
             os.close(self.master)
             os.close(self.slave)
 
@@ -161,6 +173,30 @@ def upgrade(env, model, folder, t, port, prefix, b):
     C.ok(t.end() == 0, "and it ends")
 
 
+def minutes(browser, d):
+    """All of it, in a folder."""
+    prefix, home, folder = (os.path.join(d, x) for x in ("usr", "home", "caches"))
+    for x in (home, folder, os.path.join(d, "profile")):
+        os.mkdir(x)
+    install(prefix)
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith(("KVANT_ARG_", "HF_"))}, "HOME": home, "TERM": "xterm",
+           "PATH": os.path.join(prefix, "bin") + ":" + os.environ["PATH"], "HF_ENDPOINT": hub()}
+    os.environ["PATH"] = env["PATH"]        # Popen looks there
+    model = pull(env)
+    ask_once(env, model)
+    chat(env, model)
+    with open(os.path.join(folder, "keys"), "w", encoding="utf-8") as f:
+        f.write(KEY + "\n")
+    os.chmod(os.path.join(folder, "keys"), 0o600)
+    b = Browser(browser, os.path.join(d, "profile"))
+    try:
+        t, port = serve(env, model, folder)
+        page(b, port)
+        upgrade(env, model, folder, t, port, prefix, b)
+    finally:
+        b.close()
+
+
 def main():
     began = time.time()
     browser = find_browser()
@@ -168,26 +204,11 @@ def main():
         print("SKIP newcomer: it wants chromium and curl (./dev deps clients)")
         return 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as d:
-        prefix, home, folder = (os.path.join(d, x) for x in ("usr", "home", "caches"))
-        for x in (home, folder, os.path.join(d, "profile")):
-            os.mkdir(x)
-        install(prefix)
-        env = {**{k: v for k, v in os.environ.items() if not k.startswith(("KVANT_ARG_", "HF_"))}, "HOME": home, "TERM": "xterm",
-               "PATH": os.path.join(prefix, "bin") + ":" + os.environ["PATH"], "HF_ENDPOINT": hub()}
-        os.environ["PATH"] = env["PATH"]        # Popen looks there
-        model = pull(env)
-        ask_once(env, model)
-        chat(env, model)
-        with open(os.path.join(folder, "keys"), "w", encoding="utf-8") as f:
-            f.write(KEY + "\n")
-        os.chmod(os.path.join(folder, "keys"), 0o600)
-        b = Browser(browser, os.path.join(d, "profile"))
         try:
-            t, port = serve(env, model, folder)
-            page(b, port)
-            upgrade(env, model, folder, t, port, prefix, b)
+            minutes(browser, d)
         finally:
-            b.close()
+            for t in list(Terminal.opened):
+                t.close()
     print(f"newcomer: {time.time() - began:.0f} s")
     return C.end()
 

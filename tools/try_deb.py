@@ -5,7 +5,8 @@
                                                 there (it is changed), else one is made in a temporary folder
 
 Wants root, debootstrap, unshare, nsenter and Debian's archive.  systemd runs as process 1 of namespaces of its own (processes, mounts,
-network, control groups), so nothing of this machine is touched.  Writes what was found; exit status 1 if a step was not as documented."""
+network, control groups), so nothing of this machine is touched.  OUT.json is written when every step was as documented; else it stays as it was, and the
+exit status is 1."""
 import datetime
 import glob
 import json
@@ -178,6 +179,15 @@ def removed(boot, root, before):
     STEP("files of kvant left", not left, left)
 
 
+def record(path, debian, steps):
+    """Evidence is of a whole run: nothing is written unless every step was as documented."""
+    if steps.bad or not steps.list:
+        return
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"date": datetime.date.today().isoformat(), "debian": debian, "steps": steps.list}, f, indent=1)
+        f.write("\n")
+
+
 def main():
     if os.geteuid() != 0 or len(sys.argv) < 3:
         raise SystemExit(__doc__)
@@ -193,10 +203,7 @@ def main():
             boot.end()
         with open(os.path.join(root, "etc/debian_version"), encoding="ascii") as f:
             debian = f.read().strip()
-    out = {"date": datetime.date.today().isoformat(), "debian": debian, "steps": STEP.list}
-    with open(sys.argv[2], "w", encoding="utf-8") as f:
-        json.dump(out, f, indent=1)
-        f.write("\n")
+    record(sys.argv[2], debian, STEP)
     print(f"try_deb: {len(STEP.list) - STEP.bad} passed, {STEP.bad} failed")
     return STEP.bad
 

@@ -53,7 +53,8 @@ static inline size_t kvant_state_bytes(int state_type)
 /* A ragged batch: sequence s owns token rows q0[s] .. q0[s+1]-1, at positions pos0[s] .. */
 typedef struct kvant_seqs {
     int n_seqs, n_tokens;
-    int n_few, few_rows;           /* the first n_few sequences have few rows each, few_rows in all, as decode rows do;
+    int n_few, few_rows;           /* the first n_few sequences have few rows each, as decode rows do, and
+                                      few_rows = q0[n_few], which is not checked: q0 may be in a GPU's memory;
                                       0, 0: not known, which is slower */
     const int32_t *q0;             /* [n_seqs + 1] */
     const int32_t *pos0;           /* [n_seqs] */

@@ -25,10 +25,16 @@ wire_api = "responses"
 TURNS = 10
 
 
+def environment(home):
+    """This process's, without its user's account and settings."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "CODEX_"))}
+    return dict(keep, HOME=home, CODEX_HOME=home + "/.codex")
+
+
 def turn(home, text, thread):
     """The events of a turn; `exec resume` goes on with a thread, as a user does who calls it again."""
     more = ["resume", thread] if thread else []
-    r = subprocess.run([CODEX, "exec", "--skip-git-repo-check", "--json", *more, text], cwd=home, env=dict(os.environ, HOME=home, CODEX_HOME=home + "/.codex"),
+    r = subprocess.run([CODEX, "exec", "--skip-git-repo-check", "--json", *more, text], cwd=home, env=environment(home),
                        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     assert r.returncode == 0, r.stderr[-2000:] + r.stdout[-2000:]
     return [json.loads(line) for line in r.stdout.splitlines() if line.startswith("{")]
@@ -40,7 +46,7 @@ def items(events, kind):
 
 def ten_turns(url):
     print("codex_cli:", subprocess.run([CODEX, "--version"], capture_output=True, text=True, check=True).stdout.strip(), flush=True)
-    with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as home:     # it makes no helpers under /tmp
+    with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as home:     # Codex links no programs of its own under /tmp
         os.mkdir(home + "/.codex")
         with open(home + "/.codex/config.toml", "w", encoding="utf-8") as f:
             f.write(CONFIG.replace("URL", url))
@@ -55,4 +61,10 @@ def ten_turns(url):
         rig.check_reuse(url, "codex_cli", first)
 
 
-rig.run("codex_cli", ten_turns, call=CALL, context=65536, words_of=DEMO)
+def no_account(_):
+    os.environ.update({"OPENAI_API_KEY": "sk-planted", "CODEX_API_KEY": "planted"})
+    found = sorted(k for k in environment("/home") if k.startswith(("OPENAI_", "CODEX_")))
+    assert found == ["CODEX_HOME"], found
+
+
+rig.run("codex_cli", no_account, ten_turns, call=CALL, context=65536, words_of=DEMO)
