@@ -245,7 +245,7 @@ static kvant_seqs batch(int n, int at)
         table[i] = i;
     s.n_seqs = 1;
     s.n_tokens = n;
-    s.n_ones = n == 1;
+    s.n_few = s.few_rows = n == 1;
     s.q0 = q0;
     s.pos0 = &pos;
     s.prompt = &prompt;
