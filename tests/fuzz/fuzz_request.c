@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size--;
     switch (data[0] & 7) {
     case 0:
-        kind = data[0] & 8 ? request_parse_rerank(&env, body, size, &em, &e)
+        kind = data[0] & 8 ? request_parse_rerank(&env, (data[0] >> 4 & 3) % 3, body, size, &em, &e)
                            : request_parse_embed(&env, data[0] >> 4 & 1, body, size, &em, &e);
         break;
     case 1: kind = request_parse_tokenize(&env, body, size, &p, &pieces, ignored, &e); break;
