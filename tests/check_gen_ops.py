@@ -95,6 +95,22 @@ def check_made(root, build):
         checks.ok(ran.returncode == 0, f"refusals: {ran.stdout}")
 
 
+def check_columns(root):
+    """Columns and heads that need no other are listed with their fields; rows of two kinds and sums over a row are not."""
+    alone = MADE.replace('cases = "elementwise"', 'formula = "y = x * x + b"').replace("r f32 [n][d]", "r f32 [n @ ldx][d]").replace(
+        "ldy    stride", "ldy    stride\nldx    stride").replace("EXACT", "NMSE(1e-7)")
+    heads = MADE.replace("w f32 [n @ ldy][d]", "w f32 [n @ ldy][n_h @ d][d]").replace("ldy    stride", "ldy    stride\nn_h    size") + 'groups = "n * n_h"\n'
+    heads = heads.replace("r f32 [n][d]", "r f32 [n @ ldy][n_h @ d][d]").replace('"d % 4 == 0", "d = 5"', '"d % 4 == 0 && n_h > 0", "d = 5"')
+    for name, card, wanted in (("columns", alone, ("count = offsetof(kvant_made_up_args, d)", "n = 2", "x), offsetof(kvant_made_up_args, ldx), -1 }")),
+                               ("heads", heads, ("count = offsetof(kvant_made_up_args, n_h)", "n = 2", "y), offsetof(kvant_made_up_args, ldy), offsetof(")),
+                               ("rows with and without a distance", alone.replace("[n @ ldx]", "[n]").replace("\nldx    stride", ""), ()),
+                               ("a sum over a row", MADE + 'groups = "n"\n', ())):
+        r = generate(root, card)
+        with open(os.path.join(root, "out", "ops", "columns.inc"), encoding="utf-8") as f:
+            line = f.read().partition("KVANT_OP_MADE_UP")[2].partition("KVANT_OP_")[0]
+        checks.ok(r.returncode == 0 and bool(line) == bool(wanted) and all(w in line for w in wanted), f"columns.inc, {name}: {line} {r.stderr[-200:]}")
+
+
 def main():
     build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release"))
     with tempfile.TemporaryDirectory() as root:
@@ -103,6 +119,7 @@ def main():
             r = generate(root, card)
             checks.ok(r.returncode != 0 and "made_up.toml" in r.stderr and wanted in r.stderr, f"{what}: {r.returncode} {r.stderr.strip()[-200:]}")
         check_made(root, build)
+        check_columns(root)
     return checks.end()
 
 

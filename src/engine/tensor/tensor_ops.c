@@ -73,6 +73,19 @@ static int count(const head_cut *c, int i)
     return c->from[i + 1] - c->from[i];
 }
 
+static float *first(const kvant_engine *e, const tensor_rows *r, int p)
+{
+    return tensor_local(e, r, p, 0, tensor_from(&e->split, &r->shape, 0, p));
+}
+
+/* Arguments get the address of their rows, and where at_ld is not -1 how far these lie apart. */
+static void set_rows(void *args, size_t at, int at_ld, float *x, int64_t ld)
+{
+    memcpy((unsigned char *)args + at, &x, sizeof x);
+    if (at_ld >= 0)
+        memcpy((unsigned char *)args + at_ld, &ld, sizeof ld);
+}
+
 /* ---- products ---- */
 
 static int spec_of(const kvant_engine *e, const kvant_weight *w)
@@ -80,51 +93,45 @@ static int spec_of(const kvant_engine *e, const kvant_weight *w)
     return (int)(w - e->place[0].weights.w);
 }
 
-static int cut_matmul(kvant_engine *e, int i)
+/* A product with rows at `y`, whose arguments have the weight, the result and, where it is not -1, the distance of its
+ * rows at these bytes. */
+static int cut_product(kvant_engine *e, int i, const kvant_weight *w, const tensor_rows *y, size_t at_w, size_t at_y,
+                       int at_ld)
 {
     const kvant_op *op = &e->ops[i];
-    const kvant_matmul_args *a = op->args;
     engine_tensor *t = e->way.tensor;
-    const int id = spec_of(e, a->w);
-    const tensor_rows r = { a->y, a->ldy, a->m, t->shape[id] };
 
-    if (!r.shape.n)
+    if (!y->shape.n)
         return 0;
     tensor_settle(e, i, NULL, 0);
     for (int p = 0; p < t->n; p++) {
-        kvant_matmul_args *m = t->place[p].part[id].n_out > 0 ? tensor_args(e, p, op) : NULL;
+        const kvant_weight *part = &t->place[p].part[spec_of(e, w)];
+        unsigned char *m = part->n_out > 0 ? tensor_args(e, p, op) : NULL;
         if (!m)
             continue;
-        m->w = &t->place[p].part[id];
-        m->y = tensor_local(e, &r, p, 0, tensor_from(&e->split, &r.shape, 0, p));
-        m->ldy = tensor_width(&e->split, &r.shape, p);
+        memcpy(m + at_w, &part, sizeof part);
+        set_rows(m, at_y, at_ld, first(e, y, p), tensor_width(&e->split, &y->shape, p));
         tensor_put(t, p, op->id, m);
     }
-    tensor_mark(t, &r);
+    tensor_mark(t, y);
     return 1;
+}
+
+static int cut_matmul(kvant_engine *e, int i)
+{
+    const kvant_matmul_args *a = e->ops[i].args;
+    const tensor_rows y = { a->y, a->ldy, a->m, e->way.tensor->shape[spec_of(e, a->w)] };
+
+    return cut_product(e, i, a->w, &y, offsetof(kvant_matmul_args, w), offsetof(kvant_matmul_args, y),
+                       offsetof(kvant_matmul_args, ldy));
 }
 
 static int cut_matmul_id(kvant_engine *e, int i)
 {
-    const kvant_op *op = &e->ops[i];
-    const kvant_matmul_id_args *a = op->args;
-    engine_tensor *t = e->way.tensor;
-    const int id = spec_of(e, a->w);
-    const tensor_rows r = { a->y, a->w->n_out, a->n * a->k, t->shape[id] };
+    const kvant_matmul_id_args *a = e->ops[i].args;
+    const tensor_rows y = { a->y, a->w->n_out, a->n * a->k, e->way.tensor->shape[spec_of(e, a->w)] };
 
-    if (!r.shape.n)
-        return 0;
-    tensor_settle(e, i, NULL, 0);
-    for (int p = 0; p < t->n; p++) {
-        kvant_matmul_id_args *m = t->place[p].part[id].n_out > 0 ? tensor_args(e, p, op) : NULL;
-        if (!m)
-            continue;
-        m->w = &t->place[p].part[id];
-        m->y = tensor_local(e, &r, p, 0, tensor_from(&e->split, &r.shape, 0, p));
-        tensor_put(t, p, op->id, m);
-    }
-    tensor_mark(t, &r);
-    return 1;
+    return cut_product(e, i, a->w, &y, offsetof(kvant_matmul_id_args, w), offsetof(kvant_matmul_id_args, y), -1);
 }
 
 /* The first place has the table; its rows go to all. */
@@ -147,145 +154,93 @@ static int cut_embed(kvant_engine *e, int i)
 
 /* ---- heads and columns of rows ---- */
 
-static int cut_norm_rms(kvant_engine *e, int i)
-{
-    const kvant_norm_rms_args *a = e->ops[i].args;
-    const heads list[] = { { a->x, a->ldx, a->gx }, { a->y, a->ldy, a->gy } };
-    head_cut c;
+/* An op that treats each column, or each head of columns, by itself.  rows, count: the bytes of its arguments that say
+ * how many rows and how many columns or heads there are.  of: the rows' address, distance and distance of heads, the
+ * rows it writes last; -1: `count` values without gaps, or columns.  step: addresses that move from head to head.
+ * moves: it reads other rows than those it writes. */
+typedef struct column_op {
+    size_t rows, count;
+    int n, moves, n_steps;
+    struct { int at, ld, g; } of[3];
+    struct { int at, by; } step[2];
+} column_op;
 
-    if (!agree(e, list, 2, a->h, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_norm_rms_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = view(e, p, &list[0], &c, &m->ldx);
-        m->y = view(e, p, &list[1], &c, &m->ldy);
-        m->h = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return 1;
+static const column_op column_ops[KVANT_OP_COUNT] = {
+#include "ops/columns.inc"
+};
+
+static float *float_at(const void *args, int at)
+{
+    float *x;
+    memcpy(&x, (const unsigned char *)args + at, sizeof x);
+    return x;
 }
 
-static int cut_norm_layer(kvant_engine *e, int i)
+static int64_t long_at(const void *args, int at, int64_t none)
 {
-    const kvant_norm_layer_args *a = e->ops[i].args;
-    const heads list[] = { { a->x, a->ldx, a->gx }, { a->y, a->ldy, a->gy } };
-    head_cut c;
-
-    if (!agree(e, list, 2, a->h, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_norm_layer_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = view(e, p, &list[0], &c, &m->ldx);
-        m->y = view(e, p, &list[1], &c, &m->ldy);
-        m->h = count(&c, p);
-        m->w += c.from[p] * m->gw;
-        m->b = m->b ? m->b + c.from[p] * m->gw : NULL;
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return 1;
+    if (at >= 0)
+        memcpy(&none, (const unsigned char *)args + at, sizeof none);
+    return none;
 }
 
-static int cut_rope(kvant_engine *e, int i)
+static int int_at(const void *args, size_t at)
 {
-    const kvant_rope_args *a = e->ops[i].args;
-    const heads x = { a->x, a->ldx, a->gx };
-    head_cut c;
-
-    if (!agree(e, &x, 1, a->h, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_rope_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = view(e, p, &x, &c, &m->ldx);
-        m->h = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return 1;
+    int n;
+    memcpy(&n, (const unsigned char *)args + at, sizeof n);
+    return n;
 }
 
-static int cut_attn_temp(kvant_engine *e, int i)
+/* An operand of the op that every column needs is in parts. */
+static int others_cut(kvant_engine *e, const kvant_op *op, const column_op *o)
 {
-    const kvant_attn_temp_args *a = e->ops[i].args;
-    const heads x = { a->x, a->ldx, 1 };
-    head_cut c;
+    const op_operands list = op_operands_of(op->id, op->args);
+    int cut = 0;
 
-    if (!agree(e, &x, 1, a->d, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_attn_temp_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = view(e, p, &x, &c, &m->ldx);
-        m->d = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
+    for (int k = 0; k < list.n; k++) {
+        int mine = 0;
+        for (int j = 0; j < o->n; j++)
+            mine |= o->of[j].at == list.list[k].offset;
+        cut |= !mine && tensor_find(e->way.tensor, list.list[k].at);
     }
-    return 1;
+    return cut;
 }
 
-static int cut_gate_mul(kvant_engine *e, int i)
+static void heads_part(kvant_engine *e, int p, const kvant_op *op, const heads *list, const head_cut *c)
 {
-    const kvant_gate_mul_args *a = e->ops[i].args;
-    const heads list[] = { { a->gate, a->ldg, a->gg }, { a->y, a->ldy, a->gy } };
-    head_cut c;
+    const column_op *o = &column_ops[op->id];
+    const int n = count(c, p);
+    unsigned char *m = n ? tensor_args(e, p, op) : NULL;
+    int64_t ld;
 
-    if (!agree(e, list, 2, a->h, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_gate_mul_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->gate = view(e, p, &list[0], &c, &m->ldg);
-        m->y = view(e, p, &list[1], &c, &m->ldy);
-        m->h = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
+    if (!m)
+        return;
+    for (int k = 0; k < o->n; k++) {
+        float *at = view(e, p, &list[k], c, &ld);
+        set_rows(m, (size_t)o->of[k].at, o->of[k].ld, at, ld);
     }
-    return 1;
+    for (int k = 0; k < o->n_steps; k++) {
+        float *at = float_at(m, o->step[k].at);
+        if (at)
+            set_rows(m, (size_t)o->step[k].at, -1, at + c->from[p] * long_at(m, o->step[k].by, 0), 0);
+    }
+    memcpy(m + o->count, &n, sizeof n);
+    tensor_put(e->way.tensor, p, op->id, m);
 }
 
-static int cut_swiglu(kvant_engine *e, int i)
+static int cut_heads_of(kvant_engine *e, int i)
 {
-    const kvant_swiglu_args *a = e->ops[i].args;
-    const heads list[] = { { a->gate, a->ldg, 1 }, { a->up, a->ldu, 1 }, { a->y, a->ldy, 1 } };
+    const kvant_op *op = &e->ops[i];
+    const column_op *o = &column_ops[op->id];
+    heads list[3];
     head_cut c;
 
-    if (!agree(e, list, 3, a->f, &c))
+    for (int k = 0; k < o->n; k++)
+        list[k] = (heads){ float_at(op->args, o->of[k].at), long_at(op->args, o->of[k].ld, 0),
+                           long_at(op->args, o->of[k].g, 1) };
+    if (!agree(e, list, o->n, int_at(op->args, o->count), &c))
         return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_swiglu_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->gate = view(e, p, &list[0], &c, &m->ldg);
-        m->up = view(e, p, &list[1], &c, &m->ldu);
-        m->y = view(e, p, &list[2], &c, &m->ldy);
-        m->f = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return 1;
-}
-
-static int cut_glu(kvant_engine *e, int i)
-{
-    const kvant_glu_args *a = e->ops[i].args;
-    const heads list[] = { { a->gate, a->ldg, 1 }, { a->up, a->ldu, 1 }, { a->y, a->ldy, 1 } };
-    head_cut c;
-
-    if (!agree(e, list, 3, a->f, &c))
-        return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_glu_args *m = count(&c, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->gate = view(e, p, &list[0], &c, &m->ldg);
-        m->up = view(e, p, &list[1], &c, &m->ldu);
-        m->y = view(e, p, &list[2], &c, &m->ldy);
-        m->f = count(&c, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
+    for (int p = 0; p < e->way.tensor->n; p++)
+        heads_part(e, p, op, list, &c);
     return 1;
 }
 
@@ -297,84 +252,70 @@ static const tensor_rows *dense(kvant_engine *e, const float *at, int n, int d)
     return r && r->base == at && r->rows == n && r->ld == d && tensor_col(&r->shape, r->shape.n) == d ? r : NULL;
 }
 
-static float *first(const kvant_engine *e, const tensor_rows *r, int p)
-{
-    return tensor_local(e, r, p, 0, tensor_from(&e->split, &r->shape, 0, p));
-}
-
 static int same_shape(const tensor_rows *a, const tensor_rows *b)
 {
     return a && b && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0;
 }
 
-static int cut_scale(kvant_engine *e, int i)
+/* Each place has its columns of rows that are cut alike. */
+static void dense_parts(kvant_engine *e, const kvant_op *op, const tensor_rows *const *r)
 {
-    const kvant_scale_args *a = e->ops[i].args;
-    const tensor_rows *r = dense(e, a->x, a->n, a->d);
+    const column_op *o = &column_ops[op->id];
 
-    for (int p = 0; r && p < e->way.tensor->n; p++) {
-        kvant_scale_args *m = tensor_width(&e->split, &r->shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = first(e, r, p);
-        m->d = tensor_width(&e->split, &r->shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return r != NULL;
-}
-
-static int cut_softcap(kvant_engine *e, int i)
-{
-    const kvant_softcap_args *a = e->ops[i].args;
-    const tensor_rows *r = dense(e, a->x, a->n, a->d);
-
-    for (int p = 0; r && p < e->way.tensor->n; p++) {
-        kvant_softcap_args *m = tensor_width(&e->split, &r->shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = first(e, r, p);
-        m->d = tensor_width(&e->split, &r->shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    return r != NULL;
-}
-
-static int cut_add(kvant_engine *e, int i)
-{
-    const kvant_add_args *a = e->ops[i].args;
-    const tensor_rows *x = dense(e, a->x, a->n, a->d), *y = dense(e, a->y, a->n, a->d);
-
-    if (!same_shape(x, y))
-        return 0;
     for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_add_args *m = tensor_width(&e->split, &x->shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
+        const int d = tensor_width(&e->split, &r[0]->shape, p);
+        unsigned char *m = d ? tensor_args(e, p, op) : NULL;
         if (!m)
             continue;
-        m->x = first(e, x, p);
-        m->y = first(e, y, p);
-        m->d = tensor_width(&e->split, &x->shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
+        for (int k = 0; k < o->n; k++)
+            set_rows(m, (size_t)o->of[k].at, -1, first(e, r[k], p), 0);
+        memcpy(m + o->count, &d, sizeof d);
+        tensor_put(e->way.tensor, p, op->id, m);
     }
+}
+
+static int cut_dense(kvant_engine *e, int i)
+{
+    const kvant_op *op = &e->ops[i];
+    const column_op *o = &column_ops[op->id];
+    const tensor_rows *r[3];
+
+    for (int k = 0; k < o->n; k++) {
+        r[k] = dense(e, float_at(op->args, o->of[k].at), int_at(op->args, o->rows), int_at(op->args, o->count));
+        if (!same_shape(r[k], r[0]))
+            return 0;
+    }
+    dense_parts(e, op, r);
     return 1;
 }
 
-static int cut_gate_add(kvant_engine *e, int i)
+/* The rows that the op writes are cut as those it reads. */
+static int cut_moved(kvant_engine *e, int i)
 {
-    const kvant_gate_add_args *a = e->ops[i].args;
-    const tensor_rows *x = dense(e, a->x, a->n, a->d), *y = dense(e, a->y, a->n, a->d);
+    const kvant_op *op = &e->ops[i];
+    const column_op *o = &column_ops[op->id];
+    const float *at = float_at(op->args, o->of[0].at);
+    const int d = int_at(op->args, o->count);
+    const tensor_rows *x = tensor_find(e->way.tensor, at);
+    const void *keep[] = { at };
 
-    if (!same_shape(x, y) || tensor_find(e->way.tensor, a->gate))
+    if (!x || x->base != at || x->ld != d || tensor_col(&x->shape, x->shape.n) != d)
         return 0;
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_gate_add_args *m = tensor_width(&e->split, &x->shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = first(e, x, p);
-        m->y = first(e, y, p);
-        m->d = tensor_width(&e->split, &x->shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
+    tensor_settle(e, i, keep, 1);
+    x = tensor_find(e->way.tensor, at); /* settling moves the list */
+    const tensor_rows y = { float_at(op->args, o->of[1].at), d, int_at(op->args, o->rows), x->shape };
+    dense_parts(e, op, (const tensor_rows *const[]){ x, &y });
+    tensor_mark(e->way.tensor, &y);
     return 1;
+}
+
+static int cut_columns(kvant_engine *e, int i)
+{
+    const column_op *o = &column_ops[e->ops[i].id];
+
+    if (!o->n || others_cut(e, &e->ops[i], o))
+        return 0;
+    return o->moves ? cut_moved(e, i) : o->of[0].ld < 0 ? cut_dense(e, i) : cut_heads_of(e, i);
 }
 
 /* Columns [col, col + d) of cut rows are whole stretches. */
@@ -417,54 +358,6 @@ static int cut_bias(kvant_engine *e, int i)
         for (int k = 0; k < r->shape.n; k++)
             if (tensor_col(&r->shape, k) >= col && tensor_col(&r->shape, k + 1) <= col + a->d)
                 bias_part(e, i, r, p, k, col);
-    return 1;
-}
-
-static int cut_combine(kvant_engine *e, int i)
-{
-    const kvant_moe_combine_args *a = e->ops[i].args;
-    const tensor_rows *x = dense(e, a->x, a->n * a->k, a->d);
-    const void *keep[] = { a->x };
-
-    if (!x || x->shape.n != 1)
-        return 0;
-    tensor_settle(e, i, keep, 1);
-    x = dense(e, a->x, a->n * a->k, a->d); /* settling moves the list */
-    const tensor_rows y = { a->y, a->d, a->n, x->shape };
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_moe_combine_args *m = tensor_width(&e->split, &y.shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = first(e, x, p);
-        m->y = first(e, &y, p);
-        m->d = tensor_width(&e->split, &y.shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    tensor_mark(e->way.tensor, &y);
-    return 1;
-}
-
-static int cut_rows_gather(kvant_engine *e, int i)
-{
-    const kvant_rows_gather_args *a = e->ops[i].args;
-    const tensor_rows *x = tensor_find(e->way.tensor, a->x);
-    const void *keep[] = { a->x };
-
-    if (!x || x->base != a->x || x->ld != a->d || tensor_col(&x->shape, x->shape.n) != a->d)
-        return 0;
-    tensor_settle(e, i, keep, 1);
-    x = tensor_find(e->way.tensor, a->x);
-    const tensor_rows y = { a->y, a->d, a->n, x->shape };
-    for (int p = 0; p < e->way.tensor->n; p++) {
-        kvant_rows_gather_args *m = tensor_width(&e->split, &y.shape, p) ? tensor_args(e, p, &e->ops[i]) : NULL;
-        if (!m)
-            continue;
-        m->x = first(e, x, p);
-        m->y = first(e, &y, p);
-        m->d = tensor_width(&e->split, &y.shape, p);
-        tensor_put(e->way.tensor, p, e->ops[i].id, m);
-    }
-    tensor_mark(e->way.tensor, &y);
     return 1;
 }
 
@@ -577,17 +470,11 @@ static int cut_attn(kvant_engine *e, int i)
 int tensor_op(kvant_engine *e, int i)
 {
     static int (*const by_op[KVANT_OP_COUNT])(kvant_engine *, int) = {
-        [KVANT_OP_MATMUL] = cut_matmul,           [KVANT_OP_MATMUL_ID] = cut_matmul_id,
-        [KVANT_OP_EMBED] = cut_embed,             [KVANT_OP_NORM_RMS] = cut_norm_rms,
-        [KVANT_OP_NORM_LAYER] = cut_norm_layer,   [KVANT_OP_ROPE] = cut_rope,
-        [KVANT_OP_ATTN_TEMP] = cut_attn_temp,     [KVANT_OP_GATE_MUL] = cut_gate_mul,
-        [KVANT_OP_SWIGLU] = cut_swiglu,           [KVANT_OP_GLU] = cut_glu,
-        [KVANT_OP_SCALE] = cut_scale,             [KVANT_OP_SOFTCAP] = cut_softcap,
-        [KVANT_OP_ADD] = cut_add,                 [KVANT_OP_GATE_ADD] = cut_gate_add,
-        [KVANT_OP_BIAS] = cut_bias,               [KVANT_OP_MOE_COMBINE] = cut_combine,
-        [KVANT_OP_ROWS_GATHER] = cut_rows_gather, [KVANT_OP_CACHE_WRITE] = cut_cache_write,
-        [KVANT_OP_PAGE_SEAL] = cut_page_seal,     [KVANT_OP_ATTN] = cut_attn,
+        [KVANT_OP_MATMUL] = cut_matmul,       [KVANT_OP_MATMUL_ID] = cut_matmul_id,
+        [KVANT_OP_EMBED] = cut_embed,         [KVANT_OP_BIAS] = cut_bias,
+        [KVANT_OP_CACHE_WRITE] = cut_cache_write, [KVANT_OP_PAGE_SEAL] = cut_page_seal,
+        [KVANT_OP_ATTN] = cut_attn,
     };
 
-    return by_op[e->ops[i].id] ? by_op[e->ops[i].id](e, i) : 0;
+    return by_op[e->ops[i].id] ? by_op[e->ops[i].id](e, i) : cut_columns(e, i);
 }
