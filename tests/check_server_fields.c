@@ -116,7 +116,7 @@ static void check_planted(void)
 /* ---- the decisions, by bodies ---- */
 
 /* body with "field": value -> the kind of the error; *r is NULL on error. */
-static int read_with(int i, const char *field, const char *value, request **r, api_error *e)
+static int read_with(int i, const char *field, const char *value, api_request **r, api_error *e)
 {
     char body[1024];
 
@@ -132,7 +132,7 @@ static const char *const values[] = { "7.5", "-12345", "\"zz\"", "{\"zz\":1}", "
 enum { VALUES = sizeof values / sizeof *values };
 
 /* Whether the header names the field itself, and not only one of its inner ones. */
-static int is_noted(const request *r, const char *path)
+static int is_noted(const api_request *r, const char *path)
 {
     const size_t n = strlen(path);
 
@@ -153,7 +153,7 @@ static void check_read(int i, const request_field *f)
     int refused = 0, noted = 0;
 
     for (int v = 0; v < VALUES; v++) {
-        request *r;
+        api_request *r;
         api_error e = { 0 };
         refused += read_with(i, f->path, values[v], &r, &e) != API_OK;
         noted += is_noted(r, f->path);
@@ -168,7 +168,7 @@ static void check_read(int i, const request_field *f)
 static void check_other(int i, const request_field *f)
 {
     for (int v = 0; v < VALUES; v++) {
-        request *r;
+        api_request *r;
         api_error e = { 0 };
         const int kind = read_with(i, f->path, values[v], &r, &e), noted = is_noted(r, f->path);
         if (f->what == FIELD_HARMLESS)
@@ -180,7 +180,7 @@ static void check_other(int i, const request_field *f)
                   values[v], kind, e.param, e.message);
         request_dispose(r);
     }
-    request *r;
+    api_request *r;
     api_error e = { 0 };
     CHECK(read_with(i, f->path, "null", &r, &e) == API_OK && !r->ignored[0], "%s: %s=null: %s", routes[i].name, f->path,
           e.message);
@@ -270,7 +270,7 @@ static void check_inner(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        request *r = NULL;
+        api_request *r = NULL;
         api_error e = { 0 };
         const int kind = request_parse(&env, cases[i].shape, cases[i].body, strlen(cases[i].body), &r, &e);
         CHECK((kind != API_OK) == (cases[i].param[0] != 0) && strcmp(e.param, cases[i].param) == 0, "%s: %d %s: %s",

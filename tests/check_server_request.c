@@ -21,7 +21,7 @@ static request_env env;
 
 static int parse(int chat, const char *body, api_error *e)
 {
-    request *r = NULL;
+    api_request *r = NULL;
     int kind;
 
     memset(e, 0, sizeof *e);
@@ -352,7 +352,7 @@ static void check_limits(void)
 static int parse_with(int chat, const char *fields, char ignored[REQUEST_IGNORED], api_error *e)
 {
     char body[1024];
-    request *r = NULL;
+    api_request *r = NULL;
 
     snprintf(body, sizeof body, "{%s,%s}",
              chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]" : "\"prompt\":\"a\"", fields);
@@ -465,7 +465,7 @@ static void check_b9(void)
                              *const both = "{" CHAT ",\"continue_final_message\":true,\"add_generation_prompt\":true}";
 #undef CHAT
     char *open = NULL, *whole = NULL, ignored[REQUEST_IGNORED];
-    request *r = NULL;
+    api_request *r = NULL;
     api_error e = { 0 };
     int32_t ids[256];
     int n = 0;
@@ -542,7 +542,7 @@ static void check_context(void)
 /* T-09: text of a message never becomes a control token. */
 static void check_t09(void)
 {
-    request *r = NULL;
+    api_request *r = NULL;
     api_error e;
     int32_t ids[64];
     int n = 0, controls = 0, plain = 0;
@@ -564,7 +564,7 @@ static void check_t09(void)
 /* Messages in parts, developer role, several prompts, stop and bias end up where they belong. */
 static void check_values(void)
 {
-    request *r = NULL;
+    api_request *r = NULL;
     api_error e;
     const char *body =
         "{\"prompt\":[\"a b\",\"c\"],\"n\":2,\"stop\":\"xy\",\"logit_bias\":{\"7\":-100,\"9\":2.5},\"seed\":7,"

@@ -10,9 +10,9 @@
 
 static request_env env;
 
-static request *parse(int shape, const char *body, api_error *e)
+static api_request *parse(int shape, const char *body, api_error *e)
 {
-    request *r = NULL;
+    api_request *r = NULL;
 
     memset(e, 0, sizeof *e);
     request_parse(&env, shape, body, strlen(body), &r, e);
@@ -23,10 +23,10 @@ static request *parse(int shape, const char *body, api_error *e)
 static void check_same(const char *body, const char *chat)
 {
     api_error e;
-    request *a = parse(BODY_RESPONSES, body, &e);
+    api_request *a = parse(BODY_RESPONSES, body, &e);
 
     CHECK(a, "%s: %s", body, e.message);
-    request *b = parse(BODY_CHAT, chat, &e);
+    api_request *b = parse(BODY_CHAT, chat, &e);
     CHECK(b, "%s: %s", chat, e.message);
     CHECK(a && b && a->prompts[0].n == b->prompts[0].n &&
               memcmp(a->prompts[0].ids, b->prompts[0].ids, (size_t)a->prompts[0].n * 4) == 0,
@@ -53,10 +53,10 @@ static void check_bodies(void)
 static void check_settings(void)
 {
     api_error e;
-    request *r = parse(BODY_RESPONSES,
-                       "{\"input\":\"a\",\"max_output_tokens\":7,\"temperature\":0.25,\"store\":false,"
-                       "\"truncation\":\"auto\",\"include\":[],\"metadata\":{\"a\":\"b\"}}",
-                       &e);
+    api_request *r = parse(BODY_RESPONSES,
+                           "{\"input\":\"a\",\"max_output_tokens\":7,\"temperature\":0.25,\"store\":false,"
+                           "\"truncation\":\"auto\",\"include\":[],\"metadata\":{\"a\":\"b\"}}",
+                           &e);
 
     CHECK(r && r->max_tokens == 7 && r->responses && !r->responses->store && r->ignored[0] == 0, "%s", e.message);
     CHECK(r && strcmp(r->responses->told[2], "{\"a\":\"b\"}") == 0 && strcmp(r->responses->told[6], "0.25") == 0 &&
@@ -84,7 +84,7 @@ static void check_refusals(void)
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         api_error e;
-        request *r = parse(BODY_RESPONSES, bad[i][0], &e);
+        api_request *r = parse(BODY_RESPONSES, bad[i][0], &e);
         CHECK(!r && api_status(e.kind) == 400 && strcmp(e.param, bad[i][1]) == 0, "%s: %s: %s", bad[i][0], e.param,
               e.message);
         request_dispose(r);

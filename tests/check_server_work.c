@@ -67,7 +67,7 @@ static void make(const shape *s, int n, sbuf *b)
     sbuf_puts(b, s->tail);
 }
 
-static int parse(int body, const sbuf *b, request **r, api_error *e)
+static int parse(int body, const sbuf *b, api_request **r, api_error *e)
 {
     *r = NULL;
     *e = (api_error){ 0 };
@@ -76,7 +76,7 @@ static int parse(int body, const sbuf *b, request **r, api_error *e)
 
 static double time_of(const shape *s, int n, sbuf *b)
 {
-    request *r;
+    api_request *r;
     api_error e;
 
     make(s, n, b);
@@ -124,7 +124,7 @@ static void check_not_tokenised(void)
     };
     const int n = 100 * env.n_ctx * env.longest_token / 16;
     sbuf b = { 0 };
-    request *r;
+    api_request *r;
     api_error e;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -159,7 +159,7 @@ static void check_guards(void)
         { 60 * second, 60 * second, &no, &no, GUARD_GOES_ON },
     };
     sbuf b = { 0 };
-    request *r;
+    api_request *r;
     api_error e;
 
     for (int i = 0; i < SHAPES; i++)
@@ -180,7 +180,7 @@ static void check_guards(void)
 
 /* ---- failing allocations ---- */
 
-static int same(const request *a, const request *b)
+static int same(const api_request *a, const api_request *b)
 {
     int ok = a->n_prompts == b->n_prompts && a->n_stops == b->n_stops && a->sampler.n_bias == b->sampler.n_bias;
 
@@ -195,7 +195,7 @@ static int same(const request *a, const request *b)
 /* Each allocation of the body fails once: 503, or the same request as with all of them. */
 static void fail_each(const char *name, int body, const sbuf *b)
 {
-    request *whole, *r;
+    api_request *whole, *r;
     api_error e;
     int kind = API_UNAVAILABLE, refused = 0, other = 0, different = 0;
 

@@ -218,17 +218,17 @@ static void head(planner *l)
 }
 
 /* The rows to come: one plan, and the least and the most work buffers, which differ by pair and context. */
-typedef struct range {
+typedef struct plan_range {
     kvant_plan plan;
     int64_t low, high;
-} range;
+} plan_range;
 
 /* Refuses a row that cannot be planned, before anything is printed. */
-static int range_of(const planner *l, range *r, kvant_diag *diag)
+static int range_of(const planner *l, plan_range *r, kvant_diag *diag)
 {
     kvant_engine_params p = l->p;
 
-    *r = (range){ .low = INT64_MAX };
+    *r = (plan_range){ .low = INT64_MAX };
     for (int i = 0; i < l->n_pairs; i++)
         for (int j = 0; j < l->n_ctx; j++) {
             p.type_k = l->pairs[i].k;
@@ -242,7 +242,7 @@ static int range_of(const planner *l, range *r, kvant_diag *diag)
 }
 
 /* Prints the terms that every total has beside the cache. */
-static void head_rest(planner *l, const range *r)
+static void head_rest(planner *l, const plan_range *r)
 {
     const int one = r->low == r->high;
     char a[32], b[32], c[32], d[32], name[64];
@@ -290,7 +290,7 @@ static void find_memory(planner *l)
 
 static int plan_all(planner *l, kvant_diag *diag)
 {
-    range r;
+    plan_range r;
 
     params_from_opts(l->o, &l->p);
     l->p.max_seqs = (int)opt_int(l->o, OPT_PARALLEL);

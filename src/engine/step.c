@@ -432,11 +432,11 @@ static int check_items(kvant_engine *e, const kvant_item *items, int n, kvant_di
 
 /* ---- the step ---- */
 
-typedef struct progress {
+typedef struct item_progress {
     int off;                       /* tokens of the item done */
     int row;                       /* next host row of its logits */
     int code;                      /* why its last pass failed */
-} progress;
+} item_progress;
 
 /* Sequences of a pass: their items, logits rows, tokens taken. */
 typedef struct pass_lists { int *seq, *item, *rows, *took, *drafts; } pass_lists;
@@ -467,14 +467,14 @@ static int finite_rows(const float *x, size_t n)
     return worst == 0.0f;
 }
 
-static int numeric(progress *g, int seq, const char *what, kvant_diag *diag)
+static int numeric(item_progress *g, int seq, const char *what, kvant_diag *diag)
 {
     g->code = kvant_fail(diag, KVANT_ENUMERIC, "sequence %d: %s are not finite", seq, what);
     return KVANT_OK;               /* its own misfortune: the rest of the pass is good */
 }
 
 /* A draft is a guess: its row, which a sequence without it may never have, ends nobody before it is accepted. */
-static void row_not_finite(kvant_engine *e, int item, int seq, progress *g, size_t row, kvant_diag *diag)
+static void row_not_finite(kvant_engine *e, int item, int seq, item_progress *g, size_t row, kvant_diag *diag)
 {
     if (e->item_draft[item] == 0 || row == 0)
         numeric(g, seq, "logits", diag);
@@ -483,7 +483,7 @@ static void row_not_finite(kvant_engine *e, int item, int seq, progress *g, size
 }
 
 /* The likeliest tokens of the pass, in order of out_rows, to their items. */
-static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, progress *at,
+static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *l, const pass *p, item_progress *at,
                     kvant_diag *diag)
 {
     const size_t k = (size_t)p->top, room = (size_t)e->p.logits_rows * KVANT_STEP_TOP, n = (size_t)p->n_out * k;
@@ -515,7 +515,7 @@ static int pass_top(kvant_engine *e, const kvant_item *items, const pass_lists *
 }
 
 /* Logits of the pass, in order of out_rows, to the items' host rows. */
-static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, progress *at,
+static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, item_progress *at,
                        kvant_diag *diag)
 {
     size_t v = (size_t)e->m->hp.n_vocab;
@@ -525,7 +525,7 @@ static int pass_logits(kvant_engine *e, const kvant_item *items, const pass_list
         top |= top_of(&items[l->item[i]]);
         if (l->rows[i] == 0 || top_of(&items[l->item[i]]))
             continue;
-        progress *g = &at[l->item[i]];
+        item_progress *g = &at[l->item[i]];
         float *dst = e->logits + (size_t)g->row * v;
         KVANT_TRY(head->dev->vt->copy_out(head->dev, dst, head->buf.logits + (size_t)r * v,
                                           (size_t)l->rows[i] * v * sizeof(float), diag));
@@ -554,7 +554,7 @@ static void hidden_add(kvant_engine *e, int seq, int pos, const float *rows, int
         memcpy(to->rows + (size_t)pos * d, rows, (size_t)kept * d * sizeof(float));
 }
 
-static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, progress *at,
+static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_lists *l, int n, item_progress *at,
                        kvant_diag *diag)
 {
     const size_t d = (size_t)e->m->hp.n_embd;
@@ -579,7 +579,7 @@ static int pass_hidden(kvant_engine *e, const kvant_item *items, const pass_list
     return KVANT_OK;
 }
 
-static int is_pending(const kvant_item *it, const progress *g)
+static int is_pending(const kvant_item *it, const item_progress *g)
 {
     return g->code == KVANT_OK && g->off < it->n;
 }
@@ -595,7 +595,7 @@ static int round_of(const kvant_engine *e, const kvant_item *it, int drafts)
 
 /* Chooses what the pass runs: decode rows first, then prompts; items that want hidden states have passes of their own
  * (theirs end before the logits). */
-static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, const progress *at, pass_lists *l)
+static void pass_fill(kvant_engine *e, pass *p, const kvant_item *items, int n, const item_progress *at, pass_lists *l)
 {
     int first = 0;
 
@@ -629,7 +629,8 @@ static void keep_rows(kvant_engine *e, const pass *p, int seq, int q)
 }
 
 /* Runs one pass over the pending items and moves their progress. */
-static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *at, pass_lists *l, kvant_diag *diag)
+static int step_pass(kvant_engine *e, const kvant_item *items, int n, item_progress *at, pass_lists *l,
+                     kvant_diag *diag)
 {
     pass p = { 0 };
     int code;
@@ -649,7 +650,7 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
     if (code == KVANT_OK && gguf_poisoned(e->m->file))
         code = kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (truncated while in use)");
     for (int q = 0; q < p.n_seqs; q++) {
-        progress *g = &at[l->item[q]];
+        item_progress *g = &at[l->item[q]];
         if (g->code == KVANT_OK)
             g->code = code;        /* recurrent state is updated in place: what ran cannot be taken back */
         if (g->code != KVANT_OK)
@@ -663,7 +664,7 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, progress *
     return code;
 }
 
-static int any_pending(const kvant_item *items, int n, const progress *at)
+static int any_pending(const kvant_item *items, int n, const item_progress *at)
 {
     for (int i = 0; i < n; i++)
         if (is_pending(&items[i], &at[i]))
@@ -671,7 +672,7 @@ static int any_pending(const kvant_item *items, int n, const progress *at)
     return 0;
 }
 
-static int step_run(kvant_engine *e, const kvant_item *items, int n, progress *at, pass_lists *l, kvant_diag *diag)
+static int step_run(kvant_engine *e, const kvant_item *items, int n, item_progress *at, pass_lists *l, kvant_diag *diag)
 {
     while (any_pending(items, n, at)) {
         if (atomic_exchange(&e->cancel, 0))
@@ -705,7 +706,7 @@ int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_dra
         e->item_draft[i] = n_draft ? n_draft[i] : 0;
     KVANT_TRY(check_items(e, items, n, diag));
     KVANT_TRY(ring_begin(e, diag));
-    progress *at = (progress *)(void *)(e->item_rows + e->p.max_seqs);   /* room taken at create */
+    item_progress *at = (item_progress *)(void *)(e->item_rows + e->p.max_seqs); /* room taken at create */
     int *lists = (int *)(void *)(at + e->p.max_seqs), row = 0, code;
     pass_lists l = { lists, lists + n, lists + 2 * n, lists + 3 * n, lists + 4 * n };
 
@@ -713,7 +714,7 @@ int kvant_step_drafts(kvant_engine *e, const kvant_item *items, const int *n_dra
         kv_reserve(&e->kv, items[i].seq, e->kv.seqs[items[i].seq].len + items[i].n);
         e->item_row[i] = row;
         e->item_rows[i] = rows_of(&items[i], e->item_draft[i], 1);
-        at[i] = (progress){ 0, row, KVANT_OK };
+        at[i] = (item_progress){ 0, row, KVANT_OK };
         for (const int end = row + rows_of(&items[i], e->item_draft[i], 0); row < end; row++)
             e->tokens[row] = e->top_ids[(size_t)row * KVANT_STEP_TOP] = -1;
     }

@@ -209,7 +209,7 @@ static void give_up(job *j, int i)
 }
 
 /* The texts of prompts, where they are kept. */
-static int take_prompts(generation *g, const request *r, api_error *e)
+static int take_prompts(generation *g, const api_request *r, api_error *e)
 {
     g->prompt_texts = kvant_calloc((size_t)r->n_prompts, sizeof *g->prompt_texts);
     if (!g->prompt_texts)
@@ -221,7 +221,7 @@ static int take_prompts(generation *g, const request *r, api_error *e)
     return API_OK;
 }
 
-static int take_texts(generation *g, const request *r, api_error *e)
+static int take_texts(generation *g, const api_request *r, api_error *e)
 {
     for (int i = 0; i < r->n_stops; i++) {
         g->stop_text[i] = kvant_strdup(r->stops[i]);
@@ -236,7 +236,7 @@ static int take_texts(generation *g, const request *r, api_error *e)
     return take_prompts(g, r, e);
 }
 
-static void take_tools(generation *g, request *r, const served *m)
+static void take_tools(generation *g, api_request *r, const served *m)
 {
     const tool_traits *t = r->chat ? m->env.traits : NULL;
 
@@ -271,7 +271,7 @@ static const body_answer answers[] = { [BODY_TEXT] = { &openai_shape, "cmpl-" },
                                        [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" } };
 
 /* How the answer is written, and what it tells of the request. */
-static void take_shape(generation *g, request *r)
+static void take_shape(generation *g, api_request *r)
 {
     g->shape = answers[r->shape].shape;
     g->openai = (openai_answer){ r->chat, r->include_usage, r->verbose };
@@ -313,7 +313,7 @@ void job_make_id(job *j, const char *begins)
 }
 
 /* Returns the request's number. */
-static uint64_t take_request(job *j, request *r)
+static uint64_t take_request(job *j, api_request *r)
 {
     server *s = j->s;
     const uint64_t number = atomic_fetch_add(&s->next_id, 1) + 1;
@@ -325,7 +325,7 @@ static uint64_t take_request(job *j, request *r)
     return number;
 }
 
-int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e)
+int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], api_error *e)
 {
     kvant_request q = kvant_request_defaults();
     kvant_sampler_params sampler = r->sampler;

@@ -195,7 +195,7 @@ void job_id_text(server *s, const char *begins, char out[JOB_ID]); /* a new one;
 void job_make_id(job *j, const char *begins); /* a new j->id; any thread that has the job alone */
 /* Submits every choice of a parsed request, of which it takes the tools; on error nothing runs on and *e says why.
  * key: its index, -1: none. */
-int job_submit(job *j, request *r, int key, const unsigned char salt[16], api_error *e);
+int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], api_error *e);
 int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt[16], api_error *e); /* takes r */
 void job_next_texts(job *j); /* one of its texts has ended: more of them.  Owner thread, without j->lock */
 /* The job's client has read: choices that were paused go on where too little is left to send.  Without j->lock. */

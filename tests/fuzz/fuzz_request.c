@@ -47,7 +47,7 @@ static void check_error(int kind, const api_error *e)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     api_error e = { 0 };
-    request *r = NULL;
+    api_request *r = NULL;
     embed_request *em = NULL;
     prompt p = { 0 };
     char *text = NULL, name[65];

@@ -12,10 +12,10 @@
 enum { AUTO_SNAPSHOTS = 32, AUTO_WINDOW_SNAPSHOTS = 4, FEW_SNAPSHOTS = 4 };
 
 /* Bytes, -1: any.  most: that the engine may have; share: that it takes where it can do with less. */
-typedef struct room {
+typedef struct fit_room {
     int64_t most, share;
     int slots;                     /* 1: leaves slots of prompts their room */
-} room;
+} fit_room;
 
 void kvant_fit_request_init(kvant_fit_request *r, size_t size)
 {
@@ -156,13 +156,13 @@ int kvant_fit_whole(const kvant_model *m, int64_t memory, kvant_engine_params *p
 /* ---- room that sequences share ---- */
 
 /* A sixteenth of a GPU's memory is left free.  Half of what the weights leave is for others, as long as nobody asks. */
-static int room_of(const kvant_model *m, const kvant_fit_request *r, const kvant_engine_params *p, room *out,
+static int room_of(const kvant_model *m, const kvant_fit_request *r, const kvant_engine_params *p, fit_room *out,
                    kvant_diag *diag)
 {
     kvant_engine_params one_page = *p;
     kvant_plan plan;
 
-    *out = (room){ r->memory, r->share, fit_has_slots(m, p) };
+    *out = (fit_room){ r->memory, r->share, fit_has_slots(m, p) };
     if (r->memory < 0)
         out->share = -1;
     if (r->memory < 0 || r->share > 0)
@@ -183,7 +183,7 @@ static int auto_snapshots(const kvant_model_info *m, const kvant_engine_params *
 }
 
 /* As many as leave room for a sequence of KVANT_FIT_TOKENS. */
-static void choose_snapshots(const kvant_model *m, int given, kvant_engine_params *p, const room *r)
+static void choose_snapshots(const kvant_model *m, int given, kvant_engine_params *p, const fit_room *r)
 {
     kvant_engine_params one = *p;
 
@@ -219,7 +219,7 @@ static int pool_of_bytes(const kvant_model *m, int64_t bytes, kvant_engine_param
 
 /* The context, with pages for one sequence of that length: what the share holds, or more than that up to
  * KVANT_FIT_TOKENS. */
-static int one_sequence(const kvant_model *m, kvant_engine_params *p, const room *r, kvant_diag *diag)
+static int one_sequence(const kvant_model *m, kvant_engine_params *p, const fit_room *r, kvant_diag *diag)
 {
     const int least = min_int(train_of(m), KVANT_FIT_TOKENS), cpu = device_is_cpu(p->device);
 
@@ -229,7 +229,7 @@ static int one_sequence(const kvant_model *m, kvant_engine_params *p, const room
 }
 
 /* Pages for what the sequences want, or what the share holds; at least one sequence. */
-static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_asked, const room *r)
+static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_asked, const fit_room *r)
 {
     const int64_t one = whole_pages(p->n_ctx),
                   other = slots_asked ? one : whole_pages(min_int(p->n_ctx, KVANT_FIT_TOKENS));
@@ -239,7 +239,8 @@ static void choose_pool(const kvant_model *m, kvant_engine_params *p, int slots_
         p->pool_tokens = p->pool_tokens / 2 > one ? p->pool_tokens / 2 / KVANT_PAGE * KVANT_PAGE : one;
 }
 
-static int shared(const kvant_model *m, const kvant_fit_request *r, kvant_engine_params *p, room *has, kvant_diag *diag)
+static int shared(const kvant_model *m, const kvant_fit_request *r, kvant_engine_params *p, fit_room *has,
+                  kvant_diag *diag)
 {
     KVANT_TRY(room_of(m, r, p, has, diag));
     choose_snapshots(m, r->snapshots, p, has);
@@ -273,7 +274,7 @@ int kvant_fit_shared(const kvant_model *m, const kvant_fit_request *request, kva
     kvant_fit_request r = kvant_fit_request_defaults();
     kvant_engine_params own;
     kvant_plan done;
-    room has;
+    fit_room has;
 
     KVANT_TRY(params_take(&r, sizeof r, request, "kvant_fit_request", diag));
     KVANT_TRY(take(p, &own, diag));

@@ -141,7 +141,7 @@ INLINE int encode_records(const levels *b, const float *x, uint8_t *row, int k, 
 {
     vw y[8], a[8];
     wi code[8];
-    group g[4];
+    scale_group g[4];
     uint16_t h[4];
     int fine = 1;
     for (int i = 0; i < count; i++) {
@@ -177,7 +177,7 @@ INLINE void encode_best(const float *x, uint8_t *row, int d)
 INLINE void search_128(const levels *b, const vw *y, float guess, int corrected, wi *code, uint16_t *h)
 {
     vw a[8];
-    group one = { .yy = squares(y, 8), .guess = guess };
+    scale_group one = { .yy = squares(y, 8), .guess = guess };
     magnitudes(y, 8, a);
     try_scales(b, a, 8, &one);
     settle(b, a, y, 8, &one, 1, corrected, code, h);
@@ -231,7 +231,7 @@ INLINE void put_best(const levels *b, const vw *y, float norm, uint8_t *row)
 {
     wi code[8];
     uint16_t h;
-    group one[2] = { { .yy = squares(y, 8), .guess = norm } };
+    scale_group one[2] = { { .yy = squares(y, 8), .guess = norm } };
     one[1] = one[0];
     for (int k = 0; k < 2; k++) {
         try_scales(&b[k], y, 8, &one[k]);

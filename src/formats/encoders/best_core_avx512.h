@@ -53,17 +53,17 @@ INLINE float storable(float s)
 }
 
 /* The state of one group that shares a scale. */
-typedef struct group {
+typedef struct scale_group {
     float yy, guess;                       /* sum of squares; the scale to search around */
     float start[2], sum[2];                /* sums y v and v v for guess, and for s */
     float s, gain;                         /* the scale so far; sum of squares less its error */
-} group;
+} scale_group;
 
 /* The scales that are tried, over the guess; the last is the start's. */
 static const float factors[TRIES + 1] = { 0.78f, 0.84f, 0.9f, 0.96f, 1.02f, 1.09f, 1.17f, 1.0f };
 
 /* From the products of all tries (y v, then v v): s, the scale of least squares of the best one, and its gain. */
-INLINE void pick_scale(const vw *part, group *g)
+INLINE void pick_scale(const vw *part, scale_group *g)
 {
     float sum[16];
     vw all = sums16(part);
@@ -79,7 +79,7 @@ INLINE void pick_scale(const vw *part, group *g)
     g->start[1] = sum[8 + TRIES];
 }
 
-INLINE void try_scales(const levels *b, const vw *a, int n, group *g)
+INLINE void try_scales(const levels *b, const vw *a, int n, scale_group *g)
 {
     vw part[16];
     for (int k = 0; k <= TRIES; k++)
@@ -88,7 +88,7 @@ INLINE void try_scales(const levels *b, const vw *a, int n, group *g)
 }
 
 /* The two sums at s, as it would be stored. */
-INLINE void fit(const levels *b, const vw *a, int n, group *g)
+INLINE void fit(const levels *b, const vw *a, int n, scale_group *g)
 {
     vw yv, vv;
     g->s = storable(g->s);
@@ -98,7 +98,7 @@ INLINE void fit(const levels *b, const vw *a, int n, group *g)
 }
 
 /* The start's codes under its stored scale, where they err less. */
-INLINE void prefer_start(group *g, float stored)
+INLINE void prefer_start(scale_group *g, float stored)
 {
     const float s = g->s, first = _cvtsh_ss(half_of(stored));
     if (!(s * (s * g->sum[1] - 2 * g->sum[0]) < first * (first * g->start[1] - 2 * g->start[0]))) { /* errors less yy */
@@ -109,7 +109,7 @@ INLINE void prefer_start(group *g, float stored)
 
 /* After try_scales: codes of `count` groups of n vectors, and their scales in h.  A format whose upstream norm is
  * corrected stores guess/|values|, others guess. */
-INLINE void settle(const levels *b, const vw *a, const vw *y, int n, group *g, int count, int corrected, wi *code,
+INLINE void settle(const levels *b, const vw *a, const vw *y, int n, scale_group *g, int count, int corrected, wi *code,
                    uint16_t *h)
 {
     for (int i = 0; i < count; i++)

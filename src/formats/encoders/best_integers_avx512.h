@@ -49,10 +49,10 @@ INLINE float largest(const vw *y)
 
 /* The codes are not symmetric: both signs of the scale.  Under -s the levels are the negative ones of
  * -hi .. -lo. */
-INLINE void try_signs(const levels *b, const vw *y, group *g)
+INLINE void try_signs(const levels *b, const vw *y, scale_group *g)
 {
     vw part[2][16];
-    group other = *g;
+    scale_group other = *g;
     for (int k = 0; k <= TRIES; k++) {
         const vw inv = _mm512_set1_ps(1.0f / (g->guess * factors[k]));
         vw sum[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps() };
@@ -78,7 +78,7 @@ INLINE void try_signs(const levels *b, const vw *y, group *g)
 INLINE int records(const levels *b, float divisor, int signs, const float *x, int count, wi *code, uint16_t *h)
 {
     vw y[8];
-    group g[4];
+    scale_group g[4];
     int fine = 1;
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < 2; j++)

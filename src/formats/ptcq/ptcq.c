@@ -13,7 +13,7 @@ static const float TINY = 1e-9f;           /* keeps a division by the size of a 
 static const float MOST = 65504.0f;        /* what an f16 holds */
 
 /* A page while it is encoded. */
-typedef struct page_work {
+typedef struct page_search {
     float y[ROWS][G], mean[G];             /* rotated rows, then what they have beside the mean; the mean as decoded */
     float scaled[ROWS][G];                 /* rows as the trellis takes them */
     int8_t q[G];
@@ -21,7 +21,7 @@ typedef struct page_work {
     double fit[ROWS];
     int finite[ROWS];                      /* other rows get the scale NaN, and nothing else knows of them */
     ptcq_path try[ROWS], path[ROWS];
-} page_work;
+} page_search;
 
 /* ---- the search ---- */
 
@@ -75,7 +75,7 @@ static void path_values(const float *book, int k, const ptcq_path *path, float *
 /* ---- the mean ---- */
 
 /* The nearest mean that a page can hold, in w->q, w->step and w->mean. */
-static void quantize_mean(page_work *w, const float *m)
+static void quantize_mean(page_search *w, const float *m)
 {
     float top = 0.0f;
 
@@ -90,7 +90,7 @@ static void quantize_mean(page_work *w, const float *m)
 }
 
 /* m: the average of column j over the finite rows, less `scale` times their paths' values where values are given. */
-static void average(const page_work *w, const float (*values)[PTCQ_GROUP], float *m)
+static void average(const page_search *w, const float (*values)[PTCQ_GROUP], float *m)
 {
     int n = 0;
 
@@ -107,7 +107,7 @@ static void average(const page_work *w, const float (*values)[PTCQ_GROUP], float
 
 /* ---- the rows ---- */
 
-static void load_rows(page_work *w, ptcq_rotate_fn *rotate, const float *x, size_t ldx)
+static void load_rows(page_search *w, ptcq_rotate_fn *rotate, const float *x, size_t ldx)
 {
     for (int i = 0; i < ROWS; i++) {
         memcpy(w->y[i], x + (size_t)i * ldx, sizeof w->y[i]);
@@ -120,7 +120,7 @@ static void load_rows(page_work *w, ptcq_rotate_fn *rotate, const float *x, size
     }
 }
 
-static void take_mean(page_work *w)
+static void take_mean(page_search *w)
 {
     float m[G];
 
@@ -138,7 +138,7 @@ static void take_mean(page_work *w)
 }
 
 /* Takes the path of row i that w->try holds where it fits better: the scale is unbiased in the row's direction. */
-static void take_path(page_work *w, const float *book, int k, int i)
+static void take_path(page_search *w, const float *book, int k, int i)
 {
     float c[G];
     double cc = 0.0, cy = 0.0, yy = 0.0;
@@ -158,7 +158,7 @@ static void take_path(page_work *w, const float *book, int k, int i)
     w->scale[i] = half_to_f32(f32_to_half(scale < MOST ? scale : MOST));
 }
 
-static void code_rows(page_work *w, ptcq_walk_fn *walk, const float *book, int k)
+static void code_rows(page_search *w, ptcq_walk_fn *walk, const float *book, int k)
 {
     static const float larger[PTCQ_TRIES] = { 1.0f, 1.0f / 0.94f };    /* the trellis likes its rows a little larger */
 
@@ -173,7 +173,7 @@ static void code_rows(page_work *w, ptcq_walk_fn *walk, const float *book, int k
 }
 
 /* The mean takes what the rows' errors have in common. */
-static void correct_mean(page_work *w, const float *book, int k)
+static void correct_mean(page_search *w, const float *book, int k)
 {
     float m[G];
 
@@ -185,7 +185,7 @@ static void correct_mean(page_work *w, const float *book, int k)
     quantize_mean(w, m);
 }
 
-static void put_page(const page_work *w, int k, uint8_t *page)
+static void put_page(const page_search *w, int k, uint8_t *page)
 {
     const uint16_t step = f32_to_half(w->step);
 
@@ -207,7 +207,7 @@ static void put_page(const page_work *w, int k, uint8_t *page)
 void ptcq_encode_group(ptcq_walk_fn *walk, ptcq_rotate_fn *rotate, const float *book, int k, const float *x, size_t ldx,
                        uint8_t *page)
 {
-    page_work w;
+    page_search w;
 
     load_rows(&w, rotate, x, ldx);
     take_mean(&w);

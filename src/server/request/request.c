@@ -68,7 +68,7 @@ int request_check_unsupported(const json_t *o, int chat, api_error *e)
     return API_OK;
 }
 
-static int read_stream(const json_t *o, request *r, api_error *e)
+static int read_stream(const json_t *o, api_request *r, api_error *e)
 {
     const json_t *options = body_field(o, "stream_options");
 
@@ -88,7 +88,7 @@ static int read_stream(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
-static int read_lengths(const json_t *o, request *r, api_error *e)
+static int read_lengths(const json_t *o, api_request *r, api_error *e)
 {
     int most = 1 << 30;
 
@@ -108,7 +108,7 @@ static int read_lengths(const json_t *o, request *r, api_error *e)
 }
 
 /* Guesses in a step, at most and at least; more than the server has places for are as many as it has. */
-static int read_drafts(const json_t *o, request *r, api_error *e)
+static int read_drafts(const json_t *o, api_request *r, api_error *e)
 {
     API_TRY(body_count(o, "speculative.n_max", 0, 1 << 30, &r->drafts.max, e));
     API_TRY(body_count(o, "speculative.n_min", 0, 1 << 30, &r->drafts.min, e));
@@ -119,7 +119,7 @@ static int read_drafts(const json_t *o, request *r, api_error *e)
 }
 
 /* The place whose sequence stays for the next turn and for /slots.  Files and quotas are per key: there is no salt. */
-static int read_slot(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_slot(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     API_TRY(body_count(o, "id_slot", -1, env->n_slots - 1, &r->slot, e));
     if (r->slot >= 0 && r->n_prompts > 1)
@@ -138,7 +138,7 @@ int request_read_specials(const json_t *o, request_env *env, api_error *e)
     return API_OK;
 }
 
-static int read_texts(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_texts(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     request_env own = *env;
 
@@ -151,7 +151,7 @@ static int read_texts(const request_env *env, const json_t *o, request *r, api_e
     return API_OK;
 }
 
-static int read_prompts(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_prompts(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     if (r->infill) {
         r->n_prompts = 1;
@@ -165,7 +165,7 @@ static int read_prompts(const request_env *env, const json_t *o, request *r, api
 }
 
 /* Log-probabilities of all prompts are kept until the answer goes out. */
-static int check_echo(const request *r, api_error *e)
+static int check_echo(const api_request *r, api_error *e)
 {
     int64_t kept = 0;
 
@@ -197,7 +197,7 @@ int request_fields_of(int shape)
     return routes[shape];
 }
 
-static int read_request(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_request(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     API_TRY(request_check_model(env, o, e));
     API_TRY(request_check_unsupported(o, r->chat, e));
@@ -226,7 +226,7 @@ static int read_request(const request_env *env, const json_t *o, request *r, api
 }
 
 /* The body as an object; one of /v1/messages, /v1/responses or Ollama's as that of a chat. */
-static int read_body(const request_env *env, const char *body, size_t len, request *r, json_t **out, api_error *e)
+static int read_body(const request_env *env, const char *body, size_t len, api_request *r, json_t **out, api_error *e)
 {
     json_t *o = NULL;
     int kind;
@@ -251,10 +251,10 @@ static int read_body(const request_env *env, const char *body, size_t len, reque
     return kind;
 }
 
-int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e)
+int request_parse(const request_env *env, int shape, const char *body, size_t len, api_request **out, api_error *e)
 {
     json_t *o = NULL;
-    request *r = kvant_calloc(1, sizeof *r);
+    api_request *r = kvant_calloc(1, sizeof *r);
 
     if (!r)
         return api_no_memory(e);
@@ -283,7 +283,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
     return kind;
 }
 
-void request_dispose(request *r)
+void request_dispose(api_request *r)
 {
     if (!r)
         return;

@@ -73,7 +73,7 @@ typedef struct prompt {
     char *text; /* completions with echo, and /completion: the prompt's text, else NULL */
 } prompt;
 
-typedef struct request {
+typedef struct api_request {
     int shape; /* BODY_* */
     int chat, infill, stream, include_usage, echo; /* chat, infill: how the prompt is made */
     int idle; /* IDLE_*: nothing is asked, and nothing but shape and stream is here */
@@ -116,7 +116,7 @@ typedef struct request {
     int thought_budget;             /* tokens; -1: any */
     responses_body *responses;      /* of BODY_RESPONSES */
     char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
-} request;
+} api_request;
 
 /* body[len] -> *out (request_dispose).  Returns API_OK or the kind of the error in *e. */
 enum {
@@ -130,8 +130,8 @@ enum {
     BODY_OLLAMA_GENERATE
 };
 enum { IDLE_NOT, IDLE_LOAD, IDLE_UNLOAD }; /* of Ollama's bodies: the model shall be there, or go */
-int request_parse(const request_env *env, int shape, const char *body, size_t len, request **out, api_error *e);
-void request_dispose(request *r);
+int request_parse(const request_env *env, int shape, const char *body, size_t len, api_request **out, api_error *e);
+void request_dispose(api_request *r);
 
 /* A request of another route, from the same reader.  All: API_OK or the error's kind. */
 typedef struct embed_request {

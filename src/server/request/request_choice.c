@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "server/request/json_scan.h"
 
-static int read_sampler(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_sampler(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     kvant_sampler_params *s = &r->sampler;
     int64_t seed = -1;
@@ -33,7 +33,7 @@ static int read_sampler(const request_env *env, const json_t *o, request *r, api
     return API_OK;
 }
 
-static int one_bias(const request_env *env, int64_t id, const json_t *value, request *r, api_error *e)
+static int one_bias(const request_env *env, int64_t id, const json_t *value, api_request *r, api_error *e)
 {
     const int width = kvant_model_get_info(env->model)->n_vocab;
     const double v = json_is_false(value) ? -100 : json_number_value(value); /* false: llama.cpp's way to ban */
@@ -51,7 +51,7 @@ static int one_bias(const request_env *env, int64_t id, const json_t *value, req
 }
 
 /* A text instead of an id: each of its tokens. */
-static int bias_of_text(const request_env *env, const char *s, const json_t *value, request *r, api_error *e)
+static int bias_of_text(const request_env *env, const char *s, const json_t *value, api_request *r, api_error *e)
 {
     prompt p = { 0 };
     int kind = prompt_of_text(env, s, strlen(s), 0, &p, e);
@@ -63,7 +63,7 @@ static int bias_of_text(const request_env *env, const char *s, const json_t *val
 }
 
 /* {"ID": BIAS}, or {"TEXT": BIAS} */
-static int bias_of_object(const request_env *env, const json_t *bias, request *r, api_error *e)
+static int bias_of_object(const request_env *env, const json_t *bias, api_request *r, api_error *e)
 {
     const char *key;
     json_t *value;
@@ -80,7 +80,7 @@ static int bias_of_object(const request_env *env, const json_t *bias, request *r
 }
 
 /* [[ID or TEXT, BIAS], ...]: llama.cpp's way to write it. */
-static int bias_of_array(const request_env *env, const json_t *bias, request *r, api_error *e)
+static int bias_of_array(const request_env *env, const json_t *bias, api_request *r, api_error *e)
 {
     json_t *pair;
     size_t i;
@@ -99,7 +99,7 @@ static int bias_of_array(const request_env *env, const json_t *bias, request *r,
     return API_OK;
 }
 
-static int read_bias(const request_env *env, const json_t *o, request *r, api_error *e)
+static int read_bias(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     const json_t *bias = body_field(o, "logit_bias");
 
@@ -113,7 +113,7 @@ static int read_bias(const request_env *env, const json_t *o, request *r, api_er
                                : api_fail(e, BAD, "logit_bias", "logit_bias: wanted an object or an array of pairs");
 }
 
-static int one_stop(request *r, const json_t *v, api_error *e)
+static int one_stop(api_request *r, const json_t *v, api_error *e)
 {
     size_t n = json_string_length(v);
 
@@ -127,7 +127,7 @@ static int one_stop(request *r, const json_t *v, api_error *e)
     return API_OK;
 }
 
-static int read_stops(const json_t *o, request *r, api_error *e)
+static int read_stops(const json_t *o, api_request *r, api_error *e)
 {
     const json_t *v = body_field(o, "stop");
     size_t i;
@@ -143,7 +143,7 @@ static int read_stops(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
-static int read_logprobs(const json_t *o, request *r, api_error *e)
+static int read_logprobs(const json_t *o, api_request *r, api_error *e)
 {
     const char *key = r->shape == BODY_TEXT ? "logprobs" : "n_probs";
     const json_t *v = body_field(o, key);
@@ -164,7 +164,7 @@ static int read_logprobs(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
-int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e)
+int request_read_sampling(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     API_TRY(read_sampler(env, o, r, e));
     API_TRY(request_read_samplers(env, o, r, e));

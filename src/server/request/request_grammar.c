@@ -20,7 +20,7 @@ typedef struct constraint {
 } constraint;
 
 int request_compile(const request_env *env, const grammar_vocab *vocab, const char *text, size_t n, const char *key,
-                    request *r, api_error *e)
+                    api_request *r, api_error *e)
 {
     kvant_diag diag = { "" };
     int code = grammar_cache_get(env->grammars, vocab, text, n, &r->grammar, &diag);
@@ -28,7 +28,7 @@ int request_compile(const request_env *env, const grammar_vocab *vocab, const ch
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), key, "%s", diag.text);
 }
 
-static int compile_schema(const request_env *env, const json_t *schema, const char *key, request *r, api_error *e)
+static int compile_schema(const request_env *env, const json_t *schema, const char *key, api_request *r, api_error *e)
 {
     kvant_diag diag = { "" };
     char *text = json_text(schema, JSON_COMPACT | JSON_ENCODE_ANY), *gbnf = NULL;
@@ -44,7 +44,7 @@ static int compile_schema(const request_env *env, const json_t *schema, const ch
     return kind;
 }
 
-static int compile_text(const request_env *env, sbuf *b, const char *key, request *r, api_error *e)
+static int compile_text(const request_env *env, sbuf *b, const char *key, api_request *r, api_error *e)
 {
     const int kind = b->error ? api_fail(e, BAD, key, "%s: too large", key)
                               : request_compile(env, NULL, b->s, b->n, key, r, e);
@@ -53,7 +53,7 @@ static int compile_text(const request_env *env, sbuf *b, const char *key, reques
     return kind;
 }
 
-static int compile_regex(const request_env *env, const constraint *c, request *r, api_error *e)
+static int compile_regex(const request_env *env, const constraint *c, api_request *r, api_error *e)
 {
     sbuf b = { .max = GRAMMAR_MAX_SCHEMA };
     pattern_lengths n = { .cap = -1, .whole = 1, .raw = 1 };
@@ -71,7 +71,7 @@ static int compile_regex(const request_env *env, const constraint *c, request *r
     return compile_text(env, &b, c->key, r, e);
 }
 
-static int compile_choice(const request_env *env, const constraint *c, request *r, api_error *e)
+static int compile_choice(const request_env *env, const constraint *c, api_request *r, api_error *e)
 {
     sbuf b = { .max = GRAMMAR_MAX_SCHEMA };
     size_t i;
@@ -213,7 +213,7 @@ static int take_all(const json_t *o, constraint *c, api_error *e)
                                 c->n);
 }
 
-static int compile(const request_env *env, const constraint *c, request *r, api_error *e)
+static int compile(const request_env *env, const constraint *c, api_request *r, api_error *e)
 {
     const char *text = json_string_value(c->gbnf);
 
@@ -234,7 +234,7 @@ static int compile(const request_env *env, const constraint *c, request *r, api_
     return c->choice ? compile_choice(env, c, r, e) : API_OK;
 }
 
-int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e)
+int request_read_grammar(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     constraint c = { .key = "grammar" };
 

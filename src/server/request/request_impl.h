@@ -47,7 +47,7 @@ int prompt_check_length(const request_env *env, const prompt *p, const char *key
 int prompt_keep_text(prompt *p, const char *s, size_t n, api_error *e);
 
 /* ---- api/openai/openai_read.c ---- */
-int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e); /* r->prompts[0] */
+int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_error *e); /* r->prompts[0] */
 /* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed, on error
  * too. */
 int content_text(const json_t *content, const char *key, int i, const char **text, char **owned, api_error *e);
@@ -65,7 +65,7 @@ int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free 
 void messages_free(messages *m);
 
 /* ---- api/native/native_read.c ---- */
-int native_fields(const json_t *o, request *r, api_error *e); /* response_fields of /completion */
+int native_fields(const json_t *o, api_request *r, api_error *e); /* response_fields of /completion */
 /* wanted: tokens of its answer, -1: any number */
 int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, prompt *p, api_error *e);
 
@@ -83,33 +83,33 @@ int agents_choice(const json_t *o, json_t *out, api_error *e);
 json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace; a new reference, or NULL */
 
 /* ---- api/ollama/ollama_read.c ---- */
-int ollama_to_chat(const json_t *o, request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
+int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
 
 /* ---- request_thoughts.c ---- */
 int thoughts_spell_out(json_t *o, api_error *e); /* think, thinking, reasoning of a chat -> the fields that are read */
-int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e);
+int thoughts_read(const request_env *env, const json_t *o, api_request *r, api_error *e);
 
 /* ---- request_tools.c ---- */
 int tools_list(const json_t *o, tool_set **out, api_error *e); /* NULL: none are to be used */
-int tools_read(const request_env *env, const json_t *o, request *r, api_error *e);     /* what may be called */
+int tools_read(const request_env *env, const json_t *o, api_request *r, api_error *e); /* what may be called */
 /* format: a schema that the answer has where it is no call; or NULL. */
-int tools_grammar(const request_env *env, request *r, const json_t *format, api_error *e);
+int tools_grammar(const request_env *env, api_request *r, const json_t *format, api_error *e);
 
 /* ---- request_grammar.c ---- */
 /* GBNF that runs over `vocab` (NULL: the model's) -> r->grammar. */
 int request_compile(const request_env *env, const grammar_vocab *vocab, const char *text, size_t n, const char *key,
-                    request *r, api_error *e);
-int request_read_grammar(const request_env *env, const json_t *o, request *r, api_error *e);
+                    api_request *r, api_error *e);
+int request_read_grammar(const request_env *env, const json_t *o, api_request *r, api_error *e);
 
 /* ---- request_choice.c ---- */
-int request_read_sampling(const request_env *env, const json_t *o, request *r, api_error *e);
+int request_read_sampling(const request_env *env, const json_t *o, api_request *r, api_error *e);
 
 /* ---- request_lora.c ---- */
 /* The field lora -> r->lora; an empty list is as good as none. */
-int request_read_lora(const request_env *env, const json_t *o, request *r, api_error *e);
+int request_read_lora(const request_env *env, const json_t *o, api_request *r, api_error *e);
 
 /* ---- request_samplers.c ---- */
-int request_read_samplers(const request_env *env, const json_t *o, request *r, api_error *e);
+int request_read_samplers(const request_env *env, const json_t *o, api_request *r, api_error *e);
 
 /* ---- request_fields.c ---- */
 enum {

@@ -48,7 +48,7 @@ static int read_list(const kvant_model *m, const json_t *list, float *scales, ap
     return API_OK;
 }
 
-int request_read_lora(const request_env *env, const json_t *o, request *r, api_error *e)
+int request_read_lora(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     const json_t *list = body_field(o, "lora");
 

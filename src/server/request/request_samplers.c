@@ -33,7 +33,7 @@ static int read_breakers(const json_t *o, const char **b, int *n, api_error *e)
     return API_OK;
 }
 
-static int find_breakers(const request_env *env, const json_t *o, request *r, api_error *e)
+static int find_breakers(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     const int width = kvant_model_get_info(env->model)->n_vocab;
     const char *texts[SAMPLER_BREAKERS];
@@ -66,7 +66,7 @@ static int read_dry(const json_t *o, kvant_sampler_params *s, int n_ctx, api_err
 enum { MOST_LISTED = 16 }; /* more than there are: the first one too many is not in order */
 
 /* Which samplers run, as names or as a text of letters; their order is fixed. */
-static int read_order(const json_t *o, request *r, api_error *e)
+static int read_order(const json_t *o, api_request *r, api_error *e)
 {
     const json_t *list = body_field(o, "samplers");
     const char *text = json_string_value(list), *names[MOST_LISTED];
@@ -90,7 +90,7 @@ static int read_order(const json_t *o, request *r, api_error *e)
                     names[bad] ? names[bad] : "(no name)");
 }
 
-int request_read_samplers(const request_env *env, const json_t *o, request *r, api_error *e)
+int request_read_samplers(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     kvant_sampler_params *s = &r->sampler;
 

@@ -78,7 +78,7 @@ int thoughts_spell_out(json_t *o, api_error *e)
 /* ---- what becomes of them ---- */
 
 /* llama.cpp's word for the shape of the answer. */
-static int read_format(const json_t *o, int known, request *r, api_error *e)
+static int read_format(const json_t *o, int known, api_request *r, api_error *e)
 {
     const char *format;
     size_t n = 0;
@@ -113,7 +113,7 @@ static int read_edits(const json_t *o, api_error *e)
     return API_OK;
 }
 
-int thoughts_read(const request_env *env, const json_t *o, request *r, api_error *e)
+int thoughts_read(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     static const char *const budgets[] = { "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget" };
     const int known = env->traits && env->traits->t;

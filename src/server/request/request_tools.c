@@ -16,7 +16,7 @@ static const json_t *allowed_tools(const json_t *o)
 }
 
 /* The tool that the request names: {"type": "function", "function": {"name": ...}}. */
-static int read_named(const json_t *v, request *r, api_error *e)
+static int read_named(const json_t *v, api_request *r, api_error *e)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
     const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
@@ -33,7 +33,7 @@ static int read_named(const json_t *v, request *r, api_error *e)
     return API_OK;
 }
 
-static int read_choice(const json_t *o, request *r, api_error *e)
+static int read_choice(const json_t *o, api_request *r, api_error *e)
 {
     static const char *const words[] = { "none", "auto", "required" }; /* in the order of CALLS_* */
     const json_t *v = body_field(o, "tool_choice"), *allowed = allowed_tools(o);
@@ -122,7 +122,7 @@ int tools_list(const json_t *o, tool_set **out, api_error *e)
     return code == KVANT_OK ? API_OK : api_fail(e, api_kind_of(code), "tools", "tools: %s", diag.text);
 }
 
-int tools_read(const request_env *env, const json_t *o, request *r, api_error *e)
+int tools_read(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     r->several = 1;
     API_TRY(body_bool(o, "parallel_tool_calls", &r->several, e));
@@ -133,7 +133,7 @@ int tools_read(const request_env *env, const json_t *o, request *r, api_error *e
     return read_choice(o, r, e);
 }
 
-int tools_grammar(const request_env *env, request *r, const json_t *format, api_error *e)
+int tools_grammar(const request_env *env, api_request *r, const json_t *format, api_error *e)
 {
     const tool_traits *t = env->traits;
     const int start = r->calls == CALLS_WANTED || format;

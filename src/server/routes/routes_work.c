@@ -18,7 +18,7 @@ int work_submitted(work *w, int kind)
 /* ---- generation ---- */
 
 /* Nothing is asked but that the model be there, as it is now, or that it go; only an administrator sends it away. */
-static int answer_idle(work *w, request *r)
+static int answer_idle(work *w, api_request *r)
 {
     const int may = w->s->p.router && w->admin;
     if (r->idle == IDLE_UNLOAD && may)
@@ -30,7 +30,7 @@ static int answer_idle(work *w, request *r)
     return API_OK;
 }
 
-static int parse_body(work *w, request **r, api_error *e)
+static int parse_body(work *w, api_request **r, api_error *e)
 {
     request_env env = w->m->env;
 
@@ -43,7 +43,7 @@ static int parse_body(work *w, request **r, api_error *e)
 
 int make_answer(work *w, api_error *e)
 {
-    request *r = NULL;
+    api_request *r = NULL;
     unsigned char salt[16];
 
     if (parse_body(w, &r, e) != API_OK)
@@ -61,7 +61,7 @@ int make_answer(work *w, api_error *e)
 
 int make_count(work *w, api_error *e)
 {
-    request *r = NULL;
+    api_request *r = NULL;
 
     if (parse_body(w, &r, e) != API_OK)
         return e->kind;
@@ -75,7 +75,7 @@ int make_count(work *w, api_error *e)
 }
 
 /* A router asks which tokens a request has before it chooses a worker: vLLM's names. */
-static void put_rendered(work *w, const request *r, int i, jsonw *out)
+static void put_rendered(work *w, const api_request *r, int i, jsonw *out)
 {
     const prompt *p = &r->prompts[i];
     char id[JOB_ID];
@@ -105,7 +105,7 @@ static void put_rendered(work *w, const request *r, int i, jsonw *out)
 
 int make_render(work *w, api_error *e)
 {
-    request *r = NULL;
+    api_request *r = NULL;
 
     if (parse_body(w, &r, e) != API_OK)
         return e->kind;

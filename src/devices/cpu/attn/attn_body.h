@@ -52,7 +52,7 @@ static void take_row(state *x, const state *y, int i, int ld_enc, int ld_tail)
 
 /* Returns the factor of the weighted sum of a row's values (maximum m, sum of weights l); the head's sink, where there
  * are sinks, takes part in the sum of weights. */
-static float row_share(const call *c, int head, float m, float l)
+static float row_share(const page_call *c, int head, float m, float l)
 {
     if (c->sinks == NULL)
         return 1.0f / l;
@@ -62,7 +62,8 @@ static float row_share(const call *c, int head, float m, float l)
 }
 
 /* Row i of a finished state of query head `head` -> d_v values. */
-static void finish_row(const call *c, const state *x, int i, int head, int ld_enc, int ld_tail, float *pad, float *out)
+static void finish_row(const page_call *c, const state *x, int i, int head, int ld_enc, int ld_tail, float *pad,
+                       float *out)
 {
     const float inverse = row_share(c, head, x->m[i], x->l[i]);
     const float *tail = x->tail + (size_t)i * (size_t)ld_tail;
@@ -78,19 +79,19 @@ static void finish_row(const call *c, const state *x, int i, int head, int ld_en
     }
 }
 
-static float *out_row(const kvant_attn_args *a, const call *c, const block *bl, int h, int row)
+static float *out_row(const kvant_attn_args *a, const page_call *c, const block *bl, int h, int row)
 {
     return a->out + (int64_t)(bl->first + row / c->g) * a->ldo + (int64_t)(h * c->g + row % c->g) * a->d_v;
 }
 
 /* The first split that a token at position pos sees. */
-static int first_split(const call *c, int pos)
+static int first_split(const page_call *c, int pos)
 {
     return window_start(c, pos) / KVANT_SPLIT;
 }
 
 /* Many tokens: all splits of a block, merged as they come.  A window may begin a split later for the last tokens. */
-static void whole_block(const kvant_attn_args *a, const call *c, const block *bl, int h, bench *b)
+static void whole_block(const kvant_attn_args *a, const page_call *c, const block *bl, int h, part_scratch *b)
 {
     const int rows = bl->n * c->g, splits = bl->page * KVANT_PAGE / KVANT_SPLIT + 1, begin = first_split(c, bl->pos);
 
@@ -116,13 +117,13 @@ static void whole_block(const kvant_attn_args *a, const call *c, const block *bl
 }
 
 /* Returns 1 if sequence s is cut along its context. */
-static int is_split(const call *c, int s)
+static int is_split(const page_call *c, int s)
 {
     return c->seqs->q0[s + 1] - c->seqs->q0[s] <= FEW_TOKENS && (int64_t)c->seqs->n_seqs * c->h_kv <= FEW_UNITS;
 }
 
 /* Partial results of split sequences: one record per (token row, head, split), in floats. */
-static size_t record_floats(const call *c)
+static size_t record_floats(const page_call *c)
 {
     return 16 + (size_t)round16(c->v.sdim) + (size_t)round16(c->v.d);
 }
@@ -133,7 +134,7 @@ static int max_splits(const kvant_attn_args *a)
 }
 
 /* Record of the split_row-th token row of split sequences, head j. */
-static float *record_at(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j,
+static float *record_at(const kvant_attn_args *a, const page_call *c, const kvant_work *work, int split_row, int j,
                         int split)
 {
     const size_t i = ((size_t)split_row * (size_t)a->h + (size_t)j) * (size_t)max_splits(a) + (size_t)split;
@@ -141,8 +142,8 @@ static float *record_at(const kvant_attn_args *a, const call *c, const kvant_wor
     return (float *)work->shared + i * record_floats(c);
 }
 
-static void store_records(const kvant_attn_args *a, const call *c, const kvant_work *work, const block *bl, int h,
-                          int split_row, int split, const bench *b)
+static void store_records(const kvant_attn_args *a, const page_call *c, const kvant_work *work, const block *bl, int h,
+                          int split_row, int split, const part_scratch *b)
 {
     for (int row = 0; row < bl->n * c->g; row++) {
         float *record = record_at(a, c, work, split_row + row / c->g, h * c->g + row % c->g, split);
@@ -161,10 +162,10 @@ static void store_records(const kvant_attn_args *a, const call *c, const kvant_w
 static void attn_units(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_attn_args *a = args;
-    const call c = call_of(a);
+    const page_call c = call_of(a);
     int64_t unit = 0;
     int split_row = 0;
-    bench b;
+    part_scratch b;
 
     bench_layout(&c, work->local, &b);
     for (int s = 0; s < a->seqs.n_seqs; s++)
@@ -191,7 +192,7 @@ static void attn_units(const void *args, int part, int parts, const kvant_work *
 }
 
 /* Merges the records of one token row and head, in ascending order. */
-static void merge_records(const kvant_attn_args *a, const call *c, const kvant_work *work, int split_row, int j,
+static void merge_records(const kvant_attn_args *a, const page_call *c, const kvant_work *work, int split_row, int j,
                           int pos, float *pad, float *out)
 {
     const int ld_enc = round16(c->v.sdim), ld_tail = round16(c->v.d), splits = pos / KVANT_SPLIT + 1;
@@ -213,7 +214,7 @@ static void merge_records(const kvant_attn_args *a, const call *c, const kvant_w
 static void attn_merge(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_attn_args *a = args;
-    const call c = call_of(a);
+    const page_call c = call_of(a);
     int64_t unit = 0;
     int split_row = 0;
 
@@ -228,7 +229,7 @@ static void attn_merge(const void *args, int part, int parts, const kvant_work *
 static size_t attn_shared(const void *args)
 {
     const kvant_attn_args *a = args;
-    const call c = call_of(a);
+    const page_call c = call_of(a);
     size_t rows = 0;
 
     for (int s = 0; s < a->seqs.n_seqs; s++)
@@ -240,7 +241,7 @@ static size_t attn_shared(const void *args)
 static size_t attn_local(const void *args)
 {
     const kvant_attn_args *a = args;
-    const call c = call_of(a);
+    const page_call c = call_of(a);
 
     return bench_layout(&c, NULL, NULL) * sizeof(float);
 }

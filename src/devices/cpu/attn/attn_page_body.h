@@ -12,18 +12,18 @@
 enum { FEW_ROWS = 12 }; /* up to here a format's kernels decode each row about once; arbitrary, not tuned */
 
 /* One side of the cache with the kernels that read it. */
-typedef struct reader {
+typedef struct side_reader {
     const kvant_kv_side *side;
     const kvant_format_kernels *k;
     int d, dp, sdim;  /* head_dim, padded, acc space */
     int scratch_only; /* no fast kernels: always decode, so that all row counts agree */
     size_t q8_bytes;  /* one query prepared for score_q8; 0: no integer path, or not in this compute mode */
-} reader;
+} side_reader;
 
 /* One call of attn or attn_score. */
-typedef struct call {
+typedef struct page_call {
     const kvant_seqs *seqs;
-    reader k, v;
+    side_reader k, v;
     const kvant_format_kernels *f16, *f32;
     const float *q;
     int64_t ldq, gq;
@@ -31,7 +31,7 @@ typedef struct call {
     exact_pages exact;
     float scale, softcap;
     const float *sinks;
-} call;
+} page_call;
 
 /* Tokens first .. first+n-1 of the batch: sequence s, positions from pos, all in page `page`. */
 typedef struct block {
@@ -47,7 +47,7 @@ typedef struct state {
 } state;
 
 /* Scratch of one part. */
-typedef struct bench {
+typedef struct part_scratch {
     uint8_t *q8;    /* queries for the integer path [rows][q8_bytes] */
     float *q, *raw; /* prepared and raw queries [rows][ld] */
     float *s;       /* scores, then weights [rows][KVANT_PAGE] */
@@ -55,14 +55,14 @@ typedef struct bench {
     float *pad;     /* one row */
     state now, total;
     int ld_q, ld_raw, ld_enc, ld_tail;
-} bench;
+} part_scratch;
 
 static int round16(int n)
 {
     return (n + 15) & ~15;
 }
 
-static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_kernels *f32, int compute)
+static side_reader reader_of(const kvant_kv_side *side, int d, const kvant_format_kernels *f32, int compute)
 {
     const kvant_format_kernels *k = kvant_format_best(side->fmt);
     const int dp = kvant_format_padded(side->fmt, d);
@@ -71,39 +71,39 @@ static reader reader_of(const kvant_kv_side *side, int d, const kvant_format_ker
 
     const int q8 = compute == KVANT_COMPUTE_AUTO && k->prep_q8 != NULL;
 
-    return (reader){ side,
-                     k,
-                     d,
-                     dp,
-                     kvant_format_sdim(side->fmt, dp),
-                     plain && k->score != f32->score,
-                     q8 ? kvant_format_q8_bytes(side->fmt, dp) : 0 };
+    return (side_reader){ side,
+                          k,
+                          d,
+                          dp,
+                          kvant_format_sdim(side->fmt, dp),
+                          plain && k->score != f32->score,
+                          q8 ? kvant_format_q8_bytes(side->fmt, dp) : 0 };
 }
 
-static call call_of(const kvant_attn_args *a)
+static page_call call_of(const kvant_attn_args *a)
 {
     const kvant_format_kernels *f16 = kvant_format_best(kvant_format_find("f16"));
     const kvant_format_kernels *f32 = kvant_format_best(kvant_format_find("f32"));
 
-    return (call){ &a->seqs,
-                   reader_of(&a->k, a->d_k, f32, a->compute),
-                   reader_of(&a->v, a->d_v, f32, a->compute),
-                   f16,
-                   f32,
-                   a->q,
-                   a->ldq,
-                   a->gq,
-                   a->h_kv,
-                   a->h / a->h_kv,
-                   a->window,
-                   { a->tail_pages, a->sink_pages },
-                   a->scale,
-                   a->softcap,
-                   a->sinks };
+    return (page_call){ &a->seqs,
+                        reader_of(&a->k, a->d_k, f32, a->compute),
+                        reader_of(&a->v, a->d_v, f32, a->compute),
+                        f16,
+                        f32,
+                        a->q,
+                        a->ldq,
+                        a->gq,
+                        a->h_kv,
+                        a->h / a->h_kv,
+                        a->window,
+                        { a->tail_pages, a->sink_pages },
+                        a->scale,
+                        a->softcap,
+                        a->sinks };
 }
 
 /* Rows of the largest block. */
-static size_t max_rows(const call *c)
+static size_t max_rows(const page_call *c)
 {
     int tokens = 0;
 
@@ -116,7 +116,7 @@ static size_t max_rows(const call *c)
 }
 
 /* Floats of scratch, and its layout when base is not NULL. */
-static size_t bench_layout(const call *c, float *base, bench *b)
+static size_t bench_layout(const page_call *c, float *base, part_scratch *b)
 {
     const size_t rows = max_rows(c), k_tail = c->k.side->tail != NULL, v_tail = c->v.side->tail != NULL;
     const int ld_q = round16(c->k.sdim), ld_raw = round16(c->k.d), ld_enc = round16(c->v.sdim),
@@ -145,18 +145,18 @@ static size_t bench_layout(const call *c, float *base, bench *b)
         total += sizes[i];
     }
     if (base != NULL)
-        *b = (bench){ (uint8_t *)at[0],
-                      at[1],
-                      at[2],
-                      at[3],
-                      at[4],
-                      at[5],
-                      { at[6], at[7], at[8], at[9], 0 },
-                      { at[10], at[11], at[12], at[13], 0 },
-                      ld_q,
-                      ld_raw,
-                      ld_enc,
-                      ld_tail };
+        *b = (part_scratch){ (uint8_t *)at[0],
+                             at[1],
+                             at[2],
+                             at[3],
+                             at[4],
+                             at[5],
+                             { at[6], at[7], at[8], at[9], 0 },
+                             { at[10], at[11], at[12], at[13], 0 },
+                             ld_q,
+                             ld_raw,
+                             ld_enc,
+                             ld_tail };
     return total;
 }
 
@@ -172,7 +172,7 @@ static block block_at(const kvant_seqs *seqs, int s, int first)
 }
 
 /* Rows are token-major: row t*g + j is query head h*g + j of token t. */
-static void load_queries(const call *c, const block *bl, int h, const bench *b)
+static void load_queries(const page_call *c, const block *bl, int h, const part_scratch *b)
 {
     for (int t = 0; t < bl->n; t++)
         for (int j = 0; j < c->g; j++) {
@@ -201,7 +201,8 @@ typedef struct source {
 } source;
 
 /* The first n rows of page j for a block: the tail or the encoded page; decoded into scratch where many rows use it. */
-static source page_source(const call *c, const reader *r, const block *bl, int h, int j, int n, const bench *b)
+static source page_source(const page_call *c, const side_reader *r, const block *bl, int h, int j, int n,
+                          const part_scratch *b)
 {
     const int32_t t = kv_tail_page(r->side, c->seqs, bl->s, j, bl->page, c->exact);
     source src;
@@ -239,7 +240,7 @@ static const uint8_t *rows_from(const source *src, int from)
 }
 
 /* Scores of the keys from .. from + n - 1 of a page, for `rows` rows from `row` on. */
-static void score_rows(const source *src, int row, int rows, int from, int n, const bench *b)
+static void score_rows(const source *src, int row, int rows, int from, int n, const part_scratch *b)
 {
     const float *q = src->exact ? b->raw + (size_t)row * (size_t)b->ld_raw : b->q + (size_t)row * (size_t)b->ld_q;
     const int ld = src->exact ? b->ld_raw : b->ld_q;
@@ -257,7 +258,7 @@ static void score_rows(const source *src, int row, int rows, int from, int n, co
         src->k->score(src->param, q, (size_t)ld, rows, rows_from(src, from), src->stride, n, s, KVANT_PAGE, src->d);
 }
 
-static void axpy_rows(const source *src, int row, int rows, int from, int n, const bench *b)
+static void axpy_rows(const source *src, int row, int rows, int from, int n, const part_scratch *b)
 {
     float *acc = src->exact ? b->now.tail + (size_t)row * (size_t)b->ld_tail
                             : b->now.enc + (size_t)row * (size_t)b->ld_enc;
@@ -300,7 +301,7 @@ static void weigh_great(float *s, int n, float scale, float m)
 
 /* One row of a page: scores s[n] -> weights 2^(scale*s - max), with the row's state brought to the new maximum.
  * Everything is in powers of two: scale > 0 includes log2(e). */
-static void softmax_row(float *s, int n, float scale, int row, const bench *b)
+static void softmax_row(float *s, int n, float scale, int row, const part_scratch *b)
 {
     const state *w = &b->now;
     const int whole = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
@@ -334,7 +335,7 @@ static void softmax_row(float *s, int n, float scale, int row, const bench *b)
 }
 
 /* Keys of page j that a row of the block sees: all before the block's own page, on it those up to its token. */
-static int keys_seen(const call *c, const block *bl, int j, int row)
+static int keys_seen(const page_call *c, const block *bl, int j, int row)
 {
     const int first_keys = bl->pos % KVANT_PAGE + 1;
 
@@ -342,13 +343,13 @@ static int keys_seen(const call *c, const block *bl, int j, int row)
 }
 
 /* The first key that a token at position pos sees. */
-static int window_start(const call *c, int pos)
+static int window_start(const page_call *c, int pos)
 {
     return c->window > 0 && pos >= c->window ? pos - c->window + 1 : 0;
 }
 
 /* The first key of page j that a row of the block sees; KVANT_PAGE or more: none. */
-static int keys_from(const call *c, const block *bl, int j, int row)
+static int keys_from(const page_call *c, const block *bl, int j, int row)
 {
     const int first = c->window > 0 ? window_start(c, bl->pos + row / c->g) - j * KVANT_PAGE : 0;
 
@@ -356,7 +357,7 @@ static int keys_from(const call *c, const block *bl, int j, int row)
 }
 
 /* Scores in b->s of page j for all rows of a block, `once` rows at a time. */
-static void score_page(const call *c, const block *bl, const source *k, int j, int once, const bench *b)
+static void score_page(const page_call *c, const block *bl, const source *k, int j, int once, const part_scratch *b)
 {
     const int rows = bl->n * c->g;
 
@@ -381,7 +382,7 @@ static void cap_row(float *s, int n, float scale, float cap)
 }
 
 /* Scores of page j to weights, row by row: each with its own keys. */
-static void softmax_page(const call *c, const block *bl, int j, const bench *b)
+static void softmax_page(const page_call *c, const block *bl, int j, const part_scratch *b)
 {
     const float scale = (c->softcap > 0.0f ? 1.0f : c->scale) * 0x1.715476p+0f; /* log2(e) */
 
@@ -397,7 +398,7 @@ static void softmax_page(const call *c, const block *bl, int j, const bench *b)
 }
 
 /* Page j of a block: all rows at once; on the block's own page, and where the window begins, token by token. */
-static void attend_page(const call *c, const block *bl, int h, int j, bench *b)
+static void attend_page(const page_call *c, const block *bl, int h, int j, part_scratch *b)
 {
     const int rows = bl->n * c->g, n = keys_seen(c, bl, j, rows - 1);
     const int once = j == bl->page || keys_from(c, bl, j, rows - 1) > 0 ? c->g : rows;
@@ -419,7 +420,7 @@ static void attend_page(const call *c, const block *bl, int h, int j, bench *b)
 }
 
 /* One split of a block into b->now; pages before the window of its first token are not read. */
-static void attend_split(const call *c, const block *bl, int h, int split, bench *b)
+static void attend_split(const page_call *c, const block *bl, int h, int split, part_scratch *b)
 {
     const int rows = bl->n * c->g, per = KVANT_SPLIT / KVANT_PAGE, first = window_start(c, bl->pos) / KVANT_PAGE;
     const int end = (split + 1) * per < bl->page + 1 ? (split + 1) * per : bl->page + 1;

@@ -1,6 +1,6 @@
 /* attn_score_body.h: attn_score, the K side of attention alone; included by attn_<isa>.c after attn_body.h. */
 
-static call score_call(const kvant_attn_score_args *a)
+static page_call score_call(const kvant_attn_score_args *a)
 {
     const kvant_attn_args as = { .seqs = a->seqs,
                                  .k = a->k,
@@ -16,7 +16,7 @@ static call score_call(const kvant_attn_score_args *a)
                                  .tail_pages = a->tail_pages,
                                  .sink_pages = a->sink_pages,
                                  .compute = KVANT_COMPUTE_F32 };
-    call c = call_of(&as);
+    page_call c = call_of(&as);
 
     c.seqs = &a->seqs;
     c.k.side = &a->k;
@@ -25,7 +25,7 @@ static call score_call(const kvant_attn_score_args *a)
 }
 
 /* All scores of one block and KV head, page by page. */
-static void score_block(const kvant_attn_score_args *a, const call *c, const block *bl, int h, bench *b)
+static void score_block(const kvant_attn_score_args *a, const page_call *c, const block *bl, int h, part_scratch *b)
 {
     load_queries(c, bl, h, b);
     for (int j = 0; j <= bl->page; j++) {
@@ -47,9 +47,9 @@ static void score_block(const kvant_attn_score_args *a, const call *c, const blo
 static void attn_score(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_attn_score_args *a = args;
-    const call c = score_call(a);
+    const page_call c = score_call(a);
     int64_t unit = 0;
-    bench b;
+    part_scratch b;
 
     bench_layout(&c, work->local, &b);
     for (int s = 0; s < a->seqs.n_seqs; s++)
@@ -65,7 +65,7 @@ static void attn_score(const void *args, int part, int parts, const kvant_work *
 
 static size_t attn_score_local(const void *args)
 {
-    const call c = score_call(args);
+    const page_call c = score_call(args);
 
     return bench_layout(&c, NULL, NULL) * sizeof(float);
 }

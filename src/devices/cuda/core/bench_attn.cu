@@ -100,14 +100,14 @@ static __global__ void read_all(const uint4 *from, size_t n, uint4 *to)
 
 /* ---- a case on the device ---- */
 
-typedef struct room {
+typedef struct attn_room {
     cuda_device *d;
     kvant_diag *diag;
     std::vector<void *> mem;
     int rc;
-} room;
+} attn_room;
 
-template <typename T> static T *take(room *r, size_t n)
+template <typename T> static T *take(attn_room *r, size_t n)
 {
     void *p = NULL;
     if (r->rc == KVANT_OK)
@@ -117,14 +117,14 @@ template <typename T> static T *take(room *r, size_t n)
     return (T *)p;
 }
 
-static void drop(room *r)
+static void drop(attn_room *r)
 {
     cudaStreamSynchronize(r->d->stream);
     for (void *p : r->mem)
         cudaFree(p);
 }
 
-static int32_t *put(room *r, const std::vector<int32_t> &x)
+static int32_t *put(attn_room *r, const std::vector<int32_t> &x)
 {
     int32_t *p = take<int32_t>(r, x.size());
     if (r->rc == KVANT_OK)
@@ -133,7 +133,7 @@ static int32_t *put(room *r, const std::vector<int32_t> &x)
 }
 
 /* `pages` pages, and one behind them that holds no number. */
-static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format *f, int pages, int tails,
+static void fill_side(attn_room *r, const kvant_cuda_attn_case *c, const kvant_format *f, int pages, int tails,
                       uint64_t seed, kvant_kv_side *s)
 {
     const cuda_format *card = cuda_format_of(cuda_format_find(f));
@@ -169,7 +169,7 @@ static void fill_side(room *r, const kvant_cuda_attn_case *c, const kvant_format
 }
 
 /* Pages to the layout that the device has chosen for this side. */
-static int pack_one(room *r, const kvant_cuda_attn_case *c, const kvant_kv_side *s, const int32_t *all, int pages)
+static int pack_one(attn_room *r, const kvant_cuda_attn_case *c, const kvant_kv_side *s, const int32_t *all, int pages)
 {
     pack_side side;
     CUDA_TRY(cuda_side(r->d, s, c->d, &side.s, r->diag));
@@ -179,7 +179,7 @@ static int pack_one(room *r, const kvant_cuda_attn_case *c, const kvant_kv_side 
     return cuda_check(r->diag, cudaGetLastError(), "packing pages");
 }
 
-static int run_op(room *r, const kvant_attn_args *a)
+static int run_op(attn_room *r, const kvant_attn_args *a)
 {
     const kvant_op op = { KVANT_OP_ATTN, a };
     CUDA_TRY(r->d->base.vt->submit(&r->d->base, &op, 1, 0, r->diag));
@@ -199,7 +199,7 @@ static double nmse(const std::vector<float> &got, const std::vector<float> &want
 
 /* `runs` launches of the recorded op, each behind a read of FLUSH_BYTES, as weights are read before an attention:
  * after a write the L2 cache would write back while the op runs. */
-static int time_op(room *r, const kvant_attn_args *a, int runs, kvant_cuda_attn_time *out)
+static int time_op(attn_room *r, const kvant_attn_args *a, int runs, kvant_cuda_attn_time *out)
 {
     const cudaStream_t s = r->d->stream;
     uint8_t *flush = take<uint8_t>(r, FLUSH_BYTES);
@@ -238,7 +238,7 @@ static int time_op(room *r, const kvant_attn_args *a, int runs, kvant_cuda_attn_
     return cuda_check(r->diag, cudaGetLastError(), "timing");
 }
 
-static int bench(room *r, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *out)
+static int bench(attn_room *r, const kvant_cuda_attn_case *c, kvant_cuda_attn_time *out)
 {
     const int per = (c->len + KVANT_PAGE - 1) / KVANT_PAGE, entries = per * c->seqs, n = c->new_tokens;
     const int pages = c->distinct > 0 && c->distinct < entries ? c->distinct : entries;
@@ -338,7 +338,7 @@ extern "C" __attribute__((visibility("default"))) int kvant_cuda_bench_attn(kvan
                                                                             const kvant_cuda_attn_case *c,
                                                                             kvant_cuda_attn_time *out, kvant_diag *diag)
 {
-    room r = { (cuda_device *)dev, diag, {}, KVANT_OK };
+    attn_room r = { (cuda_device *)dev, diag, {}, KVANT_OK };
     CUDA_TRY(cuda_check(diag, cudaSetDevice(r.d->index), "selecting the GPU"));
     memset(out, 0, sizeof *out);
     const int rc = bench(&r, c, out);
@@ -350,7 +350,7 @@ extern "C" __attribute__((visibility("default"))) int kvant_cuda_bench_copy(kvan
                                                                             double *copy, double *read,
                                                                             kvant_diag *diag)
 {
-    room r = { (cuda_device *)dev, diag, {}, KVANT_OK };
+    attn_room r = { (cuda_device *)dev, diag, {}, KVANT_OK };
     cudaEvent_t from, to;
     std::vector<float> ms[2];
     uint8_t *a = take<uint8_t>(&r, bytes), *b = take<uint8_t>(&r, bytes);

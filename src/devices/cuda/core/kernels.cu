@@ -7,12 +7,12 @@
 #include "devices/cuda/core/device.cuh"
 
 /* The driver's functions; the library is not linked to it. */
-typedef struct loader {
+typedef struct module_loader {
     decltype(&cuFuncGetModule) module_of;
     decltype(&cuModuleGetFunctionCount) count;
     decltype(&cuModuleEnumerateFunctions) list;
     decltype(&cuFuncLoad) load;
-} loader;
+} module_loader;
 
 static const cuda_file *files;
 
@@ -32,13 +32,13 @@ template <typename F> static bool entry(const char *name, F *f)
 }
 
 /* False: a driver before CUDA 12.4. */
-static bool find(loader *l)
+static bool find(module_loader *l)
 {
     return entry("cuFuncGetModule", &l->module_of) && entry("cuModuleGetFunctionCount", &l->count) &&
            entry("cuModuleEnumerateFunctions", &l->list) && entry("cuFuncLoad", &l->load);
 }
 
-static CUresult load_module(const loader *l, CUmodule module)
+static CUresult load_module(const module_loader *l, CUmodule module)
 {
     unsigned n = 0;
     CUresult rc = l->count(&n, module);
@@ -53,7 +53,7 @@ static CUresult load_module(const loader *l, CUmodule module)
     return rc;
 }
 
-static int load_file(const loader *l, const cuda_file *file, kvant_diag *diag)
+static int load_file(const module_loader *l, const cuda_file *file, kvant_diag *diag)
 {
     cudaFunction_t one;
     CUmodule module;
@@ -69,7 +69,7 @@ static int load_file(const loader *l, const cuda_file *file, kvant_diag *diag)
 
 int cuda_load_kernels(kvant_diag *diag)
 {
-    loader l;
+    module_loader l;
     if (!find(&l))
         return KVANT_OK; /* each at its first launch, then */
     for (const cuda_file *f = files; f; f = f->next)

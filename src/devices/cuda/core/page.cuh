@@ -27,21 +27,21 @@ static __host__ __device__ __forceinline__ int page_bits(const side_dev &s)
 }
 
 /* 128 values of one row. */
-typedef struct page_row {
+typedef struct coded_row {
     const uint8_t *codes;
     const int8_t *mean;
     const float *book;
     float scale, step;
     int start, bits;
-} page_row;
+} coded_row;
 
 /* Group g of row r of head h; all lanes of a warp call it for the same row. */
-static __device__ __forceinline__ page_row page_row_of(const side_dev &s, int page, int h, int r, int g)
+static __device__ __forceinline__ coded_row page_row_of(const side_dev &s, int page, int h, int r, int g)
 {
     const int k = page_bits(s);
     const uint8_t *at = side_row(s, page, h, 0) + (size_t)g * KVANT_PAGE * s.group_bytes;
     const uint8_t *scale = at + 1024 * k, *mean = scale + 2 * KVANT_PAGE, *start = mean + PAGE_GROUP;
-    page_row o;
+    coded_row o;
     o.codes = at + r * 16 * k;
     o.mean = (const int8_t *)mean;
     o.book = page_books[s.fmt - FMT_COUNT];
@@ -54,7 +54,7 @@ static __device__ __forceinline__ page_row page_row_of(const side_dev &s, int pa
 }
 
 /* Value t: the state is the nine bits of (start, codes) from bit k t on. */
-static __device__ __forceinline__ float page_value(const page_row &p, int t)
+static __device__ __forceinline__ float page_value(const coded_row &p, int t)
 {
     const int bit = p.bits * (t + 1) - PAGE_STATE_BITS, at = bit < 0 ? 0 : bit >> 3;
     const unsigned w = p.codes[at] | p.codes[at + 1] << 8;
@@ -66,7 +66,7 @@ static __device__ __forceinline__ float page_value(const page_row &p, int t)
 static __device__ __forceinline__ void page_values(const side_dev &s, int page, int h, int r, float *to)
 {
     for (int g = 0; g < s.dp / PAGE_GROUP; g++) {
-        const page_row p = page_row_of(s, page, h, r, g);
+        const coded_row p = page_row_of(s, page, h, r, g);
         for (int t = threadIdx.x % 32; t < PAGE_GROUP; t += 32)
             to[g * PAGE_GROUP + t] = page_value(p, t);
     }
@@ -77,7 +77,7 @@ static __device__ __forceinline__ float page_dot(const side_dev &s, int page, in
 {
     float sum = 0.0f;
     for (int g = 0; g < s.dp / PAGE_GROUP; g++) {
-        const page_row p = page_row_of(s, page, h, r, g);
+        const coded_row p = page_row_of(s, page, h, r, g);
         for (int t = threadIdx.x % 32; t < PAGE_GROUP; t += 32)
             sum = fmaf(qp[g * PAGE_GROUP + t], page_value(p, t), sum);
     }

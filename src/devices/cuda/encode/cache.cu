@@ -15,7 +15,7 @@
 enum { THREADS = 128 };
 
 /* n_rows: tokens, or rows of the sealed pages. */
-static int finish_job(job *p, int64_t n_rows, int h, kvant_diag *diag)
+static int finish_job(encode_job *p, int64_t n_rows, int h, kvant_diag *diag)
 {
     const uintptr_t at = (uintptr_t)p->x | (uintptr_t)(4 * p->ldx) | (uintptr_t)(4 * p->side.d);
     p->h = h;
@@ -31,7 +31,7 @@ static int finish_job(job *p, int64_t n_rows, int h, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int write_job(cuda_device *d, const kvant_cache_write_args *a, job *p, kvant_diag *diag)
+static int write_job(cuda_device *d, const kvant_cache_write_args *a, encode_job *p, kvant_diag *diag)
 {
     memset(p, 0, sizeof *p);
     CUDA_TRY(cuda_side(d, &a->side, a->d, &p->side, diag));
@@ -123,7 +123,7 @@ static int seal_supports(cuda_device *d, const void *args, kvant_diag *diag)
     return encoder_of(a->side, diag);
 }
 
-static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_side *to, kvant_diag *diag)
+static int seal_job(cuda_device *d, const kvant_page_seal_args *a, encode_job *p, pack_side *to, kvant_diag *diag)
 {
     memset(p, 0, sizeof *p);
     CUDA_TRY(cuda_side(d, &a->side, a->d, &p->side, diag));
@@ -139,7 +139,7 @@ static int seal_job(cuda_device *d, const kvant_page_seal_args *a, job *p, pack_
 /* At once, or rows that another launch packs. */
 static void seal_pages(cuda_device *d, const jobs &p, const pack_side *to, int sides)
 {
-    const job &j = p.j[0];
+    const encode_job &j = p.j[0];
     if (cuda_seal_encode(d, p, to, sides))
         return;
     cuda_encode(d, p, sides);
@@ -151,7 +151,7 @@ static size_t seal_scratch(const cuda_device *d, const void *args)
 {
     const kvant_page_seal_args *a = (const kvant_page_seal_args *)args;
     pack_side to;
-    job p;
+    encode_job p;
     if (!(a->side.fmt->flags & KVANT_FORMAT_PAGE) || seal_job((cuda_device *)d, a, &p, &to, NULL) < 0)
         return 0;
     return cuda_pages_scratch(p);

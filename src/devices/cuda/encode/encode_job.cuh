@@ -9,7 +9,7 @@
 enum job_beside { JOB_ALONE, JOB_FIRST, JOB_SECOND };
 
 /* The source and target of rows; seal: src/dst pages, else rows of the batch. */
-typedef struct job {
+typedef struct encode_job {
     side_dev side;
     seqs_dev seqs;
     const float *x;
@@ -20,11 +20,11 @@ typedef struct job {
     int vec;                /* x may be read by float4, tails by 8 bytes */
     int full;               /* and every unit has 128 values of the row, at an aligned place */
     int beside;             /* enum job_beside */
-} job;
+} encode_job;
 
 /* Two sides in one launch: blockIdx.y. */
 typedef struct jobs {
-    job j[2];
+    encode_job j[2];
 } jobs;
 
 /* One unit: 128 values of one row.  tail: store f16 there instead of encoding. */
@@ -38,20 +38,20 @@ typedef struct unit {
 } unit;
 
 /* Unit `n` of a launch: g of its row, the row's head and token. */
-typedef struct spot {
+typedef struct unit_spot {
     unsigned n;
     int token, h, g;
-} spot;
+} unit_spot;
 
-static __device__ __forceinline__ spot spot_at(const job &p, unsigned n)
+static __device__ __forceinline__ unit_spot spot_at(const encode_job &p, unsigned n)
 {
     const unsigned row = n / (unsigned)p.groups, token = row / (unsigned)p.h;
-    const spot o = { n, (int)token, (int)(row - token * (unsigned)p.h), (int)(n - row * (unsigned)p.groups) };
+    const unit_spot o = { n, (int)token, (int)(row - token * (unsigned)p.h), (int)(n - row * (unsigned)p.groups) };
     return o;
 }
 
 /* Finds the source of a unit's values; false past the end. */
-static __device__ __forceinline__ bool unit_from(const job &p, const spot &u, unit *o)
+static __device__ __forceinline__ bool unit_from(const encode_job &p, const unit_spot &u, unit *o)
 {
     const side_dev &s = p.side;
     o->at = u.token;
@@ -72,7 +72,7 @@ static __device__ __forceinline__ bool unit_from(const job &p, const spot &u, un
 }
 
 /* Finds the target of a unit's values: reads that wait for one another. */
-static __device__ __forceinline__ void unit_to(const job &p, unit *o)
+static __device__ __forceinline__ void unit_to(const encode_job &p, unit *o)
 {
     const side_dev &s = p.side;
     if (p.seal) {
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void unit_to(const job &p, unit *o)
         o->row = side_row(s, p.seqs.table[(size_t)q * p.seqs.stride + j], o->h, pos % KVANT_PAGE);
 }
 
-static __device__ __forceinline__ bool unit_at(const job &p, unsigned u, unit *o)
+static __device__ __forceinline__ bool unit_at(const encode_job &p, unsigned u, unit *o)
 {
     if (!unit_from(p, spot_at(p, u), o))
         return false;
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float unit_value(const unit &o, int i)
 
 /* Values i .. i + 3 of the unit. */
 template <bool FULL>
-static __device__ __forceinline__ void unit_load4(const job &p, const unit &o, int i, float *v)
+static __device__ __forceinline__ void unit_load4(const encode_job &p, const unit &o, int i, float *v)
 {
     if (FULL || (p.vec && i + 4 <= o.count)) {
         if (p.seal) {
@@ -132,7 +132,8 @@ static __device__ __forceinline__ uint2 tail_halves(const float *v)
 
 /* Values i .. i + 3 to a tail of `count`; FULL: it has them all. */
 template <bool FULL>
-static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail, int i, int count, const float *v)
+static __device__ __forceinline__ void tail_store4(const encode_job &p, uint16_t *tail, int i, int count,
+                                                   const float *v)
 {
     if (FULL || (p.vec && i + 4 <= count)) {
         *(uint2 *)(tail + i) = tail_halves(v);
@@ -145,14 +146,14 @@ static __device__ __forceinline__ void tail_store4(const job &p, uint16_t *tail,
 }
 
 /* First thing: the launch behind may begin, but for a second one. */
-static __device__ __forceinline__ void job_begin(const job &p)
+static __device__ __forceinline__ void job_begin(const encode_job &p)
 {
     if (p.beside != JOB_FIRST)
         pdl_go();
 }
 
 /* Waits for the data that the job reads; then a second launch may begin. */
-static __device__ __forceinline__ void job_wait(const job &p)
+static __device__ __forceinline__ void job_wait(const encode_job &p)
 {
     if (p.beside != JOB_SECOND)
         pdl_wait();
@@ -161,7 +162,7 @@ static __device__ __forceinline__ void job_wait(const job &p)
 }
 
 /* At the end of all blocks. */
-static __device__ __forceinline__ void job_end(const job &p)
+static __device__ __forceinline__ void job_end(const encode_job &p)
 {
     if (p.beside == JOB_SECOND && blockIdx.x == 0)
         pdl_wait();
@@ -179,7 +180,7 @@ void cuda_trellis_encode(cuda_device *d, const jobs &p, int sides);
 bool cuda_trellis_best_encode(cuda_device *d, const jobs &p, const struct pack_side *to, int sides);
 /* Pages of the formats of page scope; what they need of the scratch block. */
 bool cuda_pages_seal(cuda_device *d, const jobs &p, int sides);
-size_t cuda_pages_scratch(const job &p);
+size_t cuda_pages_scratch(const encode_job &p);
 void cuda_tail_write(cuda_device *d, const jobs &p, int sides);
 
 #endif

@@ -47,7 +47,7 @@ static __device__ int quantize_mean(page_room &o, float m, float *step)
 
 static __global__ void __launch_bounds__(THREADS) pages_mean_kernel(jobs js, page_work *work, unsigned first)
 {
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     __shared__ float y[ROWS][PAGE_GROUP + 1];
     __shared__ page_room o;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = threadIdx.x;
@@ -261,7 +261,7 @@ template <int K>
 static __global__ void __launch_bounds__(THREADS) pages_pack_kernel(jobs js, const page_work *work, unsigned first,
                                                                     const float *book)
 {
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     __shared__ float scale[ROWS];
     __shared__ int pick[ROWS];
     __shared__ page_room o;
@@ -305,18 +305,18 @@ static unsigned units_at_once(unsigned units, unsigned sides)
     return units < UNITS_AT_ONCE / sides ? units : UNITS_AT_ONCE / sides;
 }
 
-static size_t work_bytes(const job &p)
+static size_t work_bytes(const encode_job &p)
 {
     return (size_t)2 * units_at_once(p.units / ROWS, 2) * sizeof(page_work);
 }
 
-size_t cuda_pages_scratch(const job &p)
+size_t cuda_pages_scratch(const encode_job &p)
 {
     return work_bytes(p) + WORK_ALIGN;
 }
 
 /* The end of the scratch block. */
-static page_work *work_of(const cuda_device *d, const job &p)
+static page_work *work_of(const cuda_device *d, const encode_job &p)
 {
     return (page_work *)(d->scratch + ((d->scratch_bytes - work_bytes(p)) & ~(size_t)(WORK_ALIGN - 1)));
 }

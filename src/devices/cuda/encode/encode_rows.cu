@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) uint8_t rows_shared[];
     typedef enc_of<F, BEST> rules;
     constexpr int bytes = enc_format<F>::unit_bytes;
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     const int warp = threadIdx.x / 32;
     rows_desk<F> &desk = ((rows_desk<F> *)(rows_shared + rules::lines::bytes))[warp];
     const uint32_t stage = shared_at(desk.stage);

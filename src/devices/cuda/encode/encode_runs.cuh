@@ -25,7 +25,7 @@ typedef struct run_spot {
 } run_spot;
 
 /* The first tile of run n; none is left past the last run. */
-static __device__ __forceinline__ run_spot run_at(const job &p, const run_work &w, unsigned n)
+static __device__ __forceinline__ run_spot run_at(const encode_job &p, const run_work &w, unsigned n)
 {
     const unsigned row = n / (unsigned)p.h, first = TILE_UNITS * (row * w.per + min(row, w.longer));
     const int h = (int)(n - row * (unsigned)p.h), lane = threadIdx.x % 32;
@@ -35,7 +35,7 @@ static __device__ __forceinline__ run_spot run_at(const job &p, const run_work &
 }
 
 /* The next tile, of this run or the warp's next. */
-static __device__ __forceinline__ void run_next(const job &p, const run_work &w, run_spot *t)
+static __device__ __forceinline__ void run_next(const encode_job &p, const run_work &w, run_spot *t)
 {
     t->first += TILE_UNITS;
     t->left -= TILE_UNITS;
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void run_next(const job &p, const run_work &w,
 }
 
 /* Unit n of a head: group g of a token.  A row of 128 values needs no division. */
-static __device__ __forceinline__ void run_carry(const job &p, int n, int *token, int *g)
+static __device__ __forceinline__ void run_carry(const encode_job &p, int n, int *token, int *g)
 {
     *token = p.groups == 1 ? n : (int)((unsigned)n / (unsigned)p.groups);
     *g = n - *token * p.groups;
@@ -94,12 +94,12 @@ static __device__ __forceinline__ void tile_copy4(uint32_t to, const float *x)
 }
 
 /* Values that cannot be copied: at odd places, or halves of a page that is sealed. */
-static __device__ __noinline__ void tile_gather(const job &p, unsigned first, int left, int h, uint32_t stage)
+static __device__ __noinline__ void tile_gather(const encode_job &p, unsigned first, int left, int h, uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll 4
     for (int r = 0; r < TILE_UNITS; r++) {
-        spot at = { r < left ? 0 : p.units, 0, h, 0 };
+        unit_spot at = { r < left ? 0 : p.units, 0, h, 0 };
         float v[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
         unit o;
         run_carry(p, (int)first + r, &at.token, &at.g);
@@ -112,7 +112,7 @@ static __device__ __noinline__ void tile_gather(const job &p, unsigned first, in
 }
 
 /* Units of which a row may have a part: zeros behind it; past the end the last one, nothing comes of it. */
-static __device__ __forceinline__ void tile_copy_parts(const job &p, const run_spot &t, uint32_t to)
+static __device__ __forceinline__ void tile_copy_parts(const encode_job &p, const run_spot &t, uint32_t to)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void tile_copy_parts(const job &p, const run_s
 }
 
 /* Values of tile t on their way, if there is one. */
-static __device__ __forceinline__ void tile_ask(const job &p, const run_spot &t, uint32_t stage)
+static __device__ __forceinline__ void tile_ask(const encode_job &p, const run_spot &t, uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
     const uint32_t to = tile_chunk(stage, lane / 8, 0, lane % 8);
@@ -155,7 +155,7 @@ typedef struct run_unit {
     int token, g, seq, q0, pos0;
 } run_unit;
 
-static __device__ __forceinline__ run_unit run_find(const job &p, int first, int left)
+static __device__ __forceinline__ run_unit run_find(const encode_job &p, int first, int left)
 {
     run_unit u = { 0, 0, -1, 0, 0 };
     if ((int)threadIdx.x % 32 >= left)
@@ -178,7 +178,7 @@ typedef struct run_slot {
     uint32_t row, exact;
 } run_slot;
 
-static __device__ __forceinline__ run_slot run_slot_of(const job &p, const run_unit &u, int h, int bytes)
+static __device__ __forceinline__ run_slot run_slot_of(const encode_job &p, const run_unit &u, int h, int bytes)
 {
     const int pos = u.token - u.q0 + u.pos0, at = pos % KVANT_PAGE;
     const int64_t i = (int64_t)u.seq * p.seqs.stride + pos / KVANT_PAGE;
@@ -201,7 +201,7 @@ typedef struct run_to {
     unsigned rows, follow;
 } run_to;
 
-static __device__ __forceinline__ run_to run_target(const job &p, const run_slot &slot, bool follow, int bytes)
+static __device__ __forceinline__ run_to run_target(const encode_job &p, const run_slot &slot, bool follow, int bytes)
 {
     run_to r = { NULL, 0, 0 };
     if (slot.tail < 0 && slot.page >= 0)
@@ -215,7 +215,8 @@ static __device__ __forceinline__ run_to run_target(const job &p, const run_slot
 /* RUN_WHOLE in `follow`: all do, of whole tiles, and may be written 16 bytes at a time; then `row` is the first. */
 static const unsigned RUN_WHOLE = ~0u;
 
-static __device__ __forceinline__ run_to run_target_whole(const job &p, const run_slot &slot, int units, int bytes)
+static __device__ __forceinline__ run_to run_target_whole(const encode_job &p, const run_slot &slot, int units,
+                                                          int bytes)
 {
     const run_to r = run_target(p, slot, p.full, bytes);
     uint8_t *first = (uint8_t *)__shfl_sync(0xffffffffu, (unsigned long long)r.row, 0);
@@ -231,7 +232,7 @@ static __device__ __forceinline__ uint8_t *run_row(const run_to &to, int unit)
 }
 
 /* Units of a tile that go to a tail, as halves: bit r of `some` for unit first + r of the run, which is that lane's. */
-static __device__ __forceinline__ void run_tails(const job &p, unsigned some, const run_slot &slot, int first,
+static __device__ __forceinline__ void run_tails(const encode_job &p, unsigned some, const run_slot &slot, int first,
                                                  uint32_t stage)
 {
     const int lane = threadIdx.x % 32;
@@ -284,7 +285,7 @@ static __device__ __forceinline__ void run_rows(unsigned rows, unsigned follow, 
 
 /* A tile's units from `first` of the run on; of a part of a unit the records that the row has. */
 template <int F>
-static __device__ __forceinline__ void run_write(const job &p, const run_to &to, const run_slot &slot, int first,
+static __device__ __forceinline__ void run_write(const encode_job &p, const run_to &to, const run_slot &slot, int first,
                                                  const uint8_t *out)
 {
     constexpr int bytes = enc_format<F>::unit_bytes, all = TILE_UNITS * bytes;
@@ -300,8 +301,8 @@ static __device__ __forceinline__ void run_write(const job &p, const run_to &to,
 
 /* Plain values: v has four of each unit. */
 template <int F>
-static __device__ __forceinline__ void run_write_plain(const job &p, const run_to &to, const run_slot &slot, int first,
-                                                       float *v)
+static __device__ __forceinline__ void run_write_plain(const encode_job &p, const run_to &to, const run_slot &slot,
+                                                       int first, float *v)
 {
     constexpr int bytes = card<F>::bytes, unit = enc_format<F>::unit_bytes;
     const float scale = side_scale(p.side);

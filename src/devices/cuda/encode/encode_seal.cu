@@ -87,7 +87,7 @@ typedef struct seal_spot {
     uint8_t *to;
 } seal_spot;
 
-static __device__ __forceinline__ seal_spot seal_at(const job &p, unsigned n)
+static __device__ __forceinline__ seal_spot seal_at(const encode_job &p, unsigned n)
 {
     const unsigned page = n / (unsigned)p.h;
     const int h = (int)(n - page * (unsigned)p.h);
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void seal_pack(const pack_shape &shape, uint8_
 }
 
 template <int F>
-static __device__ __forceinline__ void seal_store(const job &p, const pack_shape &shape, uint8_t *to,
+static __device__ __forceinline__ void seal_store(const encode_job &p, const pack_shape &shape, uint8_t *to,
                                                   const uint8_t *rows)
 {
     if constexpr (seal_kinds[F].cls != PACK_NONE) {
@@ -135,7 +135,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(256) uint8_t seal_room[];
     typedef enc_of<F, BEST> rules;
     constexpr int unit_bytes = enc_format<F>::unit_bytes;
-    const job &p = js.of.j[blockIdx.y];
+    const encode_job &p = js.of.j[blockIdx.y];
     const int warp = threadIdx.x / 32, team = warp / TEAM_WARPS, mine = warp % TEAM_WARPS;
     const float scale = side_scale(p.side);
     const unsigned heads = (unsigned)(p.n * p.h), step = gridDim.x * TEAMS;
@@ -187,7 +187,7 @@ template <int F, bool BEST> static __global__ void __launch_bounds__(THREADS, 1)
 
 template <int F, bool BEST> static bool seal_launch(cuda_device *d, seal_jobs js, int sides)
 {
-    const job &p = js.of.j[0];
+    const encode_job &p = js.of.j[0];
     const int rows = TEAMS * 2 * KVANT_PAGE * p.groups * enc_format<F>::unit_bytes;
     const unsigned heads = (unsigned)(p.n * p.h), most = cuda_blocks(d->n_sm, sides);
     js.stage = (uint32_t)enc_of<F, BEST>::lines::bytes;

@@ -4,7 +4,7 @@
 
 enum { THREADS = 128, UNIT_LANES = 8 };
 
-template <bool FULL> static __device__ __forceinline__ void tail_copy(const job &p, const unit &u)
+template <bool FULL> static __device__ __forceinline__ void tail_copy(const encode_job &p, const unit &u)
 {
     const int at = threadIdx.x % UNIT_LANES * 4;
     float v[16];
@@ -18,7 +18,7 @@ template <bool FULL> static __device__ __forceinline__ void tail_copy(const job 
 
 static __global__ void __launch_bounds__(THREADS) encode_tail_kernel(jobs js)
 {
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     unit u;
 
     pdl_go();

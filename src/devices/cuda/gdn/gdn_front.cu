@@ -5,13 +5,13 @@
 
 enum { HEAD = 128, TAPS = 4, COPIES = 16 }; /* values of a head; of the convolution; blocks that copy a state */
 
-typedef struct front_job {
+typedef struct gdn_front_job {
     kvant_conv_args conv;
     kvant_norm_l2_args norm;
     kvant_gdn_gates_args gates;
     front_gates products;
     gdn_job g;
-} front_job;
+} gdn_front_job;
 
 /* Returns true if sequence s exists and is one of decode. */
 static __device__ __forceinline__ bool decodes(const seqs_dev &q, int s)
@@ -42,7 +42,7 @@ static __device__ __forceinline__ float head_length(float *v, float mine, float 
 }
 
 /* A head's channels, one to a thread, of all sequences, SEQS at most: all windows are read before one is written. */
-template <int SEQS> static __device__ __forceinline__ void front_conv(const front_job &p)
+template <int SEQS> static __device__ __forceinline__ void front_conv(const gdn_front_job &p)
 {
     __shared__ float head[HEAD];
     const kvant_conv_args &a = p.conv;
@@ -84,7 +84,7 @@ template <int SEQS> static __device__ __forceinline__ void front_conv(const fron
 }
 
 /* Block `part` of COPIES: the states of sequences that read another slot than they write. */
-template <typename T> static __device__ __forceinline__ void front_copy(const front_job &p, int part)
+template <typename T> static __device__ __forceinline__ void front_copy(const gdn_front_job &p, int part)
 {
     const kvant_gdn_args &a = p.g.a;
     const seqs_dev &q = p.g.seqs;
@@ -99,13 +99,13 @@ template <typename T> static __device__ __forceinline__ void front_copy(const fr
 }
 
 /* Values of gates that a block makes: one to a warp, with its products, or one to a thread. */
-static __host__ __device__ __forceinline__ int gates_each(const front_job &p)
+static __host__ __device__ __forceinline__ int gates_each(const gdn_front_job &p)
 {
     return p.products.x ? HEAD / 32 : HEAD;
 }
 
 /* The gates' block `part`. */
-static __device__ __forceinline__ void front_values(const front_job &p, int part)
+static __device__ __forceinline__ void front_values(const gdn_front_job &p, int part)
 {
     const front_gates &m = p.products;
     const int u = part * gates_each(p) + (int)(m.x ? threadIdx.x / 32 : threadIdx.x);
@@ -123,13 +123,13 @@ static __device__ __forceinline__ void front_values(const front_job &p, int part
     gate_values(p.gates, u);
 }
 
-static __host__ __device__ __forceinline__ int gate_blocks(const front_job &p)
+static __host__ __device__ __forceinline__ int gate_blocks(const gdn_front_job &p)
 {
     return (p.gates.n * p.gates.h + gates_each(p) - 1) / gates_each(p);
 }
 
 /* Blocks: heads of channels, gates, COPIES. */
-template <typename T, int SEQS> static __global__ void __launch_bounds__(HEAD) front_kernel(front_job p)
+template <typename T, int SEQS> static __global__ void __launch_bounds__(HEAD) front_kernel(gdn_front_job p)
 {
     const int at = (int)blockIdx.x - p.conv.c / HEAD, copy = at - gate_blocks(p);
     pdl_go();
@@ -198,7 +198,7 @@ void gdn_out_run(cuda_device *d, const gdn_job &g, const kvant_norm_gated_args *
         out_run<float>(d, g, a);
 }
 
-template <typename T> static void front_run(cuda_device *d, const front_job &p)
+template <typename T> static void front_run(cuda_device *d, const gdn_front_job &p)
 {
     const dim3 blocks((unsigned)(p.conv.c / HEAD + gate_blocks(p) + COPIES));
     if (p.conv.seqs.n_seqs <= FRONT_SEQS)
@@ -220,7 +220,7 @@ bool gdn_front_fits(const kvant_conv_args *c, const kvant_norm_l2_args *n)
 void gdn_front_run(cuda_device *d, const kvant_conv_args *c, const kvant_norm_l2_args *n,
                    const kvant_gdn_gates_args *s, const front_gates &products, const gdn_job &g)
 {
-    const front_job p = { *c, *n, s ? *s : kvant_gdn_gates_args(), products, g };
+    const gdn_front_job p = { *c, *n, s ? *s : kvant_gdn_gates_args(), products, g };
     if (g.a.state_type == KVANT_STATE_BF16)
         front_run<__nv_bfloat16>(d, p);
     else

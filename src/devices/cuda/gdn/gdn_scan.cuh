@@ -92,14 +92,14 @@ static __device__ void free_all(int n, uint32_t read, uint32_t empty)
 /* ---- products ---- */
 
 /* Sums of a product: of a_hi with hi, with lo; of a_lo with hi. */
-typedef struct sums {
+typedef struct product_sums {
     float c[8][4], d[4][4];
-} sums;
+} product_sums;
 
 /* A product of a (hi at a, lo at a + lo; panels 64 columns wide) and b, STEPS x 16 deep, on its way as one group.
  * MAJOR 1: a transposed, one panel.  finish waits for it: all groups but the last OPEN are over. */
 template <int STEPS, int MAJOR>
-static __device__ __forceinline__ void multiply_group(sums &s, uint32_t a, uint32_t lo, uint32_t b)
+static __device__ __forceinline__ void multiply_group(product_sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
     group_open<64>(s.c);
     group_open<32>(s.d);
@@ -120,7 +120,7 @@ static __device__ __forceinline__ void multiply_group(sums &s, uint32_t a, uint3
 
 /* With the instructions of a warp, done when it returns. */
 template <int STEPS, int MAJOR>
-static __device__ __forceinline__ void multiply_warp(sums &s, uint32_t a, uint32_t lo, uint32_t b)
+static __device__ __forceinline__ void multiply_warp(product_sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
     const int r = threadIdx.x % 8, low = threadIdx.x / 8 % 2, high = threadIdx.x / 16 % 2;
     const int row = 16 * (threadIdx.x / 32 % 4);
@@ -148,7 +148,7 @@ static __device__ __forceinline__ void multiply_warp(sums &s, uint32_t a, uint32
 }
 
 template <int MAKE, int STEPS, int MAJOR>
-static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo, uint32_t b)
+static __device__ __forceinline__ void multiply(product_sums &s, uint32_t a, uint32_t lo, uint32_t b)
 {
     if constexpr (MAKE == ARCH_90)
         multiply_group<STEPS, MAJOR>(s, a, lo, b);
@@ -156,7 +156,7 @@ static __device__ __forceinline__ void multiply(sums &s, uint32_t a, uint32_t lo
         multiply_warp<STEPS, MAJOR>(s, a, lo, b);
 }
 
-template <int MAKE, int OPEN> static __device__ __forceinline__ void finish(sums &s)
+template <int MAKE, int OPEN> static __device__ __forceinline__ void finish(product_sums &s)
 {
     if constexpr (MAKE == ARCH_90) {
         group_wait<64, OPEN>(s.c);
@@ -171,7 +171,7 @@ template <int MAKE> static __device__ __forceinline__ void stored(void)
         proxy_fence();
 }
 
-static __device__ __forceinline__ float sum_of(const sums &s, int j, int i)
+static __device__ __forceinline__ float sum_of(const product_sums &s, int j, int i)
 {
     return s.c[j][i] + (s.c[4 + j][i] + s.d[j][i]);
 }
@@ -260,7 +260,7 @@ template <int MAKE> static __device__ __forceinline__ void stage_free(const scan
 
 /* S <- e^G_63 S + the product, rounded to T, and into shared memory; all meet. */
 template <typename T, int MAKE>
-static __device__ __forceinline__ void state_step(scan_part &p, const sums &s, float last, uint32_t to)
+static __device__ __forceinline__ void state_step(scan_part &p, const product_sums &s, float last, uint32_t to)
 {
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -308,7 +308,7 @@ template <typename T, int MAKE> static __device__ __forceinline__ void scan_chai
     const uint32_t to_u = place_rows(p.work + AT_U, 16 * warp), to_scaled = place_rows(scaled, 16 * warp);
     const uint32_t to_state = place_rows(state, 16 * warp);
     float v[4][4], next[4][4], x[4][4];
-    sums s;
+    product_sums s;
 
     load_values(p, 0, row, v);
     for (int i = 0; i < p.n; i++) {
@@ -366,7 +366,7 @@ template <typename T, int MAKE> static __device__ __forceinline__ void scan_outp
     const int warp = threadIdx.x / 32 % 4, row = 16 * warp + threadIdx.x % 32 / 4;
     const uint32_t state = p.work + AT_STATE, to_state = place_rows(state, C + 16 * warp);
     float o[4][4];
-    sums s, f;
+    product_sums s, f;
 
     for (int i = 0; i < p.n; i++) {
         const uint32_t k = stage_at<MAKE>(p, i), t = k + KEY_SLOT;

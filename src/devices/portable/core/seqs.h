@@ -19,12 +19,14 @@ FN int seq_of(GLOBAL const int32_t *q0, int n_seqs, int i)
 }
 
 /* Positions from .. to of sequence s; none: to is below from. */
-struct span { int s, from, to; };
+struct seq_span {
+    int s, from, to;
+};
 
 /* Number `at` of the spans of all sequences, which end before multiples of n or with their sequence. */
-FN struct span find_span(GLOBAL const int32_t *q0, GLOBAL const int32_t *pos0, int n_seqs, int n, int at)
+FN struct seq_span find_span(GLOBAL const int32_t *q0, GLOBAL const int32_t *pos0, int n_seqs, int n, int at)
 {
-    struct span w = { 0, 0, -1 };
+    struct seq_span w = { 0, 0, -1 };
     for (int s = 0; s < n_seqs && w.to < w.from; s++) {
         const int begin = pos0[s], end = begin + q0[s + 1] - q0[s], whole = begin / n;
         const int spans = end > begin ? (end - 1) / n - whole + 1 : 0;

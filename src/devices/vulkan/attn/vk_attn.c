@@ -8,7 +8,7 @@
 enum { LEAST_SPLIT = 256, MAX_ROWS = 8, SOFTWARE_ROWS = 2 };     /* software: less to compile */
 static const size_t SCRATCH_CAP = 128u << 20;
 
-static size_t shared_bytes(const attn_job *p)
+static size_t shared_bytes(const vk_attn_job *p)
 {
     const size_t rows = (size_t)p->rows, weights = rows > 8 ? rows : 8;
     return 4 * (rows * (size_t)p->k.sdim + weights * VK_GROUP + rows * 32 + VK_GROUP + p->k.card.decode +
@@ -22,7 +22,7 @@ static int has_tail(const kvant_attn_args *a)
 
 /* All but attn_tile: parts as large as leave enough workgroups for the device: each costs its start and its share
  * of the merge. */
-static void split_of(const vk_device *d, attn_job *p)
+static void split_of(const vk_device *d, vk_attn_job *p)
 {
     const kvant_attn_args *a = p->a;
     const int64_t tiles = (int64_t)a->seqs.n_seqs * a->h_kv * p->head_tiles, want = 3 * (int64_t)d->caps.cores;
@@ -36,7 +36,7 @@ static void split_of(const vk_device *d, attn_job *p)
 }
 
 /* Fills everything but addresses of scratch; KVANT_EUNSUPPORTED where no tile fits. */
-static int attn_shape(vk_device *d, const kvant_attn_args *a, attn_job *p, kvant_diag *diag)
+static int attn_shape(vk_device *d, const kvant_attn_args *a, vk_attn_job *p, kvant_diag *diag)
 {
     const int group = a->h / a->h_kv;
     memset(p, 0, sizeof *p);
@@ -72,30 +72,30 @@ static int no_sink(int pages, kvant_diag *diag)
 static int attn_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
-    attn_job p;
+    vk_attn_job p;
     KVANT_TRY(no_sink(a->sink_pages, diag));
     KVANT_TRY(vk_fits("attn", (int64_t)a->seqs.n_tokens * (a->ldq > a->ldo ? a->ldq : a->ldo), diag));
     return attn_shape(d, a, &p, diag);
 }
 
-size_t vk_tile_bytes(const attn_job *p)
+size_t vk_tile_bytes(const vk_attn_job *p)
 {
     return (size_t)p->a->h_kv * (size_t)p->head_tiles * (size_t)p->n_part * (size_t)p->rows * (size_t)p->width * 4;
 }
 
 /* Tiles that the tokens can touch at most. */
-static int most_tiles(const attn_job *p)
+static int most_tiles(const vk_attn_job *p)
 {
     const int64_t a = p->a->seqs.n_tokens, b = a / p->tokens + 2 * (int64_t)p->a->seqs.n_seqs;
     return (int)(a < b ? a : b);
 }
 
-static int raw_queries(const attn_job *p)
+static int raw_queries(const vk_attn_job *p)
 {
     return p->k.card.space == VK_SPACE_REAL && p->k.sdim == p->k.d;
 }
 
-static size_t prep_bytes(const attn_job *p)
+static size_t prep_bytes(const vk_attn_job *p)
 {
     if (raw_queries(p))
         return 0;
@@ -103,7 +103,7 @@ static size_t prep_bytes(const attn_job *p)
     return (rows * (size_t)p->k.sdim * 4 + 255) & ~(size_t)255;
 }
 
-static int tiles_per_dispatch(const vk_device *d, const attn_job *p)
+static int tiles_per_dispatch(const vk_device *d, const vk_attn_job *p)
 {
     const size_t fit = SCRATCH_CAP / vk_tile_bytes(p), most = (size_t)most_tiles(p),
                  grid = d->caps.max_groups / ((size_t)p->a->h_kv * (size_t)p->head_tiles);
@@ -114,7 +114,7 @@ static int tiles_per_dispatch(const vk_device *d, const attn_job *p)
 static size_t attn_scratch(vk_device *d, const void *args)
 {
     const kvant_attn_args *a = args;
-    attn_job p;
+    vk_attn_job p;
     if (a->seqs.n_tokens <= 0 || attn_shape(d, a, &p, NULL) < 0)
         return 0;
     const size_t wide = vk_wide_scratch(d, a);
@@ -133,7 +133,7 @@ size_t vk_out_bytes(const kvant_attn_args *a)
     return (size_t)((a->seqs.n_tokens - 1) * a->ldo + (int64_t)a->h * a->d_v) * 4;
 }
 
-static int prep(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int prep(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     const kvant_attn_args *a = p->a;
     vk_call c;
@@ -155,7 +155,7 @@ static int prep(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
     return vk_dispatch(d, l, &c, (uint64_t)a->seqs.n_tokens * (uint64_t)a->h, 1, 1, diag);
 }
 
-static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int merge(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     const kvant_attn_args *a = p->a;
     const kvant_seqs *q = &a->seqs;
@@ -194,7 +194,7 @@ static int merge(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
 static int attn_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_attn_args *a = args;
-    attn_job p;
+    vk_attn_job p;
     int took = 0;
     if (a->seqs.n_tokens <= 0)
         return KVANT_OK;

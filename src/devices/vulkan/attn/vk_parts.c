@@ -3,7 +3,7 @@
  * attn_tile all, and it alone windows and capped scores. */
 #include "devices/vulkan/attn/vk_attn.h"
 
-static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
+static void tile_ptrs(const vk_device *d, vk_call *c, const vk_attn_job *p)
 {
     const kvant_attn_args *a = p->a;
     const kvant_seqs *q = &a->seqs;
@@ -24,7 +24,7 @@ static void tile_ptrs(const vk_device *d, vk_call *c, const attn_job *p)
 }
 
 /* Arguments that attn_tile and attn_decode share. */
-static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
+static void tile_args(const vk_device *d, vk_call *c, const vk_attn_job *p)
 {
     const kvant_attn_args *a = p->a;
     tile_ptrs(d, c, p);
@@ -55,7 +55,7 @@ static void tile_args(const vk_device *d, vk_call *c, const attn_job *p)
 }
 
 /* A pass over the parts: arguments and the constants that its shaders begin with. */
-static void parts_begin(const vk_device *d, vk_call *c, int shader, const attn_job *p)
+static void parts_begin(const vk_device *d, vk_call *c, int shader, const vk_attn_job *p)
 {
     vk_call_begin(c, shader);
     tile_args(d, c, p);
@@ -68,14 +68,14 @@ static void parts_begin(const vk_device *d, vk_call *c, int shader, const attn_j
     vk_spec(c, p->v.card.book);
 }
 
-static int parts_dispatch(vk_device *d, vk_list *l, const attn_job *p, const vk_call *c, kvant_diag *diag)
+static int parts_dispatch(vk_device *d, vk_list *l, const vk_attn_job *p, const vk_call *c, kvant_diag *diag)
 {
     return vk_dispatch(d, l, c, (uint64_t)p->n_tiles * (uint64_t)(p->a->h_kv * p->head_tiles), (uint32_t)p->parts, 1,
                        diag);
 }
 
 /* Values of a row, and of the tables that decoders use. */
-static void whole_rows(vk_call *c, const attn_job *p)
+static void whole_rows(vk_call *c, const vk_attn_job *p)
 {
     vk_spec(c, (uint32_t)p->k.sdim);
     vk_spec(c, (uint32_t)p->v.sdim);
@@ -83,7 +83,7 @@ static void whole_rows(vk_call *c, const attn_job *p)
     vk_spec(c, p->v.card.decode);
 }
 
-static int any_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int any_run(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     vk_call c;
     parts_begin(d, &c, VK_SHADER_attn_tile, p);
@@ -100,7 +100,7 @@ static int aligned_pages(const kvant_kv_side *s)
     return (((uintptr_t)s->pages | s->page_bytes | s->head_bytes) & 15) == 0;
 }
 
-static size_t decode_shared(const attn_job *p, int keys)
+static size_t decode_shared(const vk_attn_job *p, int keys)
 {
     const size_t k = p->a->k.row_bytes, v = p->a->v.row_bytes, rows = (size_t)p->rows, quads = (rows + 3) / 4,
                  raw = (size_t)keys * (k + 4 + v) / 4 + 4, sums = 8 * VK_GROUP;
@@ -109,7 +109,7 @@ static size_t decode_shared(const attn_job *p, int keys)
 }
 
 /* Keys of a turn: as many as shared memory holds; 0: not taken. */
-static int decode_keys(const vk_device *d, const attn_job *p)
+static int decode_keys(const vk_device *d, const vk_attn_job *p)
 {
     enum { MOST_COLUMNS = 8 * VK_GROUP };
     if (vk_paged(&p->k) || vk_paged(&p->v) || p->tokens != 1 || p->k.sdim % 8 || p->v.sdim % 8 ||
@@ -121,7 +121,7 @@ static int decode_keys(const vk_device *d, const attn_job *p)
     return 0;
 }
 
-static int decode_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int decode_run(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     vk_call c;
     parts_begin(d, &c, VK_SHADER_attn_decode, p);
@@ -146,7 +146,7 @@ static int half_side(const vk_side *s)
     return nibble_side(s) && (s->d == 64 || s->d == 128 || s->d == 256);
 }
 
-static size_t half_shared(const attn_job *p, uint32_t copies)
+static size_t half_shared(const vk_attn_job *p, uint32_t copies)
 {
     const size_t tables = p->k.fmt == p->v.fmt ? 1 : 2, rows = (size_t)p->rows, quads = (rows + 3) / 4,
                  records = (size_t)p->k.d / 32, words = (size_t)(p->k.d + 2 * p->v.d) * 18 / 128;
@@ -155,7 +155,7 @@ static size_t half_shared(const attn_job *p, uint32_t copies)
 }
 
 /* Copies of the tables that fit; 0: not taken. */
-static uint32_t half_copies(const vk_device *d, const attn_job *p)
+static uint32_t half_copies(const vk_device *d, const vk_attn_job *p)
 {
     if (!d->caps.half || p->a->compute != KVANT_COMPUTE_AUTO || p->tokens != 1 || (p->rows & (p->rows - 1)) != 0 ||
         !half_side(&p->k) || !half_side(&p->v))
@@ -166,7 +166,7 @@ static uint32_t half_copies(const vk_device *d, const attn_job *p)
     return 0;
 }
 
-static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int half_run(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     vk_call c;
     parts_begin(d, &c, VK_SHADER_attn_half, p);
@@ -182,7 +182,7 @@ static int half_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *dia
 
 /* ---- attn_matrix: rows of 128 values in records of nibbles, both sides alike, on matrix units ---- */
 
-static int matrix_takes(const vk_device *d, const attn_job *p)
+static int matrix_takes(const vk_device *d, const vk_attn_job *p)
 {
     enum { MOST_HEADS = 4, HEAD_DIM = 128 };
     return d->caps.matrix && p->a->compute == KVANT_COMPUTE_AUTO && p->tokens == 1 && p->rows <= MOST_HEADS &&
@@ -193,7 +193,7 @@ static int matrix_takes(const vk_device *d, const attn_job *p)
 /* As many as shared memory has banks: no two threads of a team meet in one. */
 enum { TABLE_COPIES = 32 };
 
-static int matrix_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *diag)
+static int matrix_run(vk_device *d, vk_list *l, const vk_attn_job *p, kvant_diag *diag)
 {
     vk_call c;
     parts_begin(d, &c, VK_SHADER_attn_matrix, p);
@@ -208,7 +208,7 @@ static int matrix_run(vk_device *d, vk_list *l, const attn_job *p, kvant_diag *d
 /* One of these kernels takes the parts of encoded pages. */
 typedef enum attn_kernel { ATTN_ANY, ATTN_DECODE, ATTN_HALF, ATTN_MATRIX } attn_kernel;
 
-static attn_kernel kernel_of(const vk_device *d, const attn_job *p)
+static attn_kernel kernel_of(const vk_device *d, const vk_attn_job *p)
 {
     if (p->a->window > 0 || p->a->softcap > 0.0f || p->a->sinks)
         return ATTN_ANY;
@@ -218,14 +218,14 @@ static attn_kernel kernel_of(const vk_device *d, const attn_job *p)
                                 : ATTN_ANY;
 }
 
-int vk_fast_parts(const vk_device *d, const attn_job *p)
+int vk_fast_parts(const vk_device *d, const vk_attn_job *p)
 {
     return kernel_of(d, p) != ATTN_ANY;
 }
 
-int vk_parts(vk_device *d, vk_list *l, attn_job *p, kvant_diag *diag)
+int vk_parts(vk_device *d, vk_list *l, vk_attn_job *p, kvant_diag *diag)
 {
-    static int (*const runs[])(vk_device *, vk_list *, const attn_job *, kvant_diag *) = {
+    static int (*const runs[])(vk_device *, vk_list *, const vk_attn_job *, kvant_diag *) = {
         [ATTN_ANY] = any_run, [ATTN_DECODE] = decode_run, [ATTN_HALF] = half_run, [ATTN_MATRIX] = matrix_run
     };
     const attn_kernel kernel = kernel_of(d, p);

@@ -244,13 +244,13 @@ static void vulkan_describe(const kvant_device *base, char *buf, int cap)
 
 /* ---- lists of ops ---- */
 
-struct op_line {
+struct vk_op_line {
     int id;
     const vk_op *op;
 };
 #define KVANT_OP(ID, name, args, tol, fused, text) { KVANT_OP_##ID, &vk_op_##name },
 #define FUSED(ID, name, on, ins, links, where) VK_HAS_##on({ FUSED_##ID, &vk_fused_##name },)
-static const struct op_line op_lines[] = {
+static const struct vk_op_line op_lines[] = {
 #include "kvant/ops.def"
 #include "ops/fuse/fused.def"
 };

@@ -5,21 +5,23 @@
 enum { PLAIN_RUN = 4 };            /* values of a unit of a format without groups: few, so that threads are many */
 
 /* The unit that one thread (or workgroup) encodes. */
-typedef struct unit_shape { int width, bytes, n, by_group; } unit_shape;
+typedef struct vk_unit {
+    int width, bytes, n, by_group;
+} vk_unit;
 
-static unit_shape unit_of(const vk_side *s)
+static vk_unit unit_of(const vk_side *s)
 {
     const vk_card *c = &s->card;
     if (c->encoder == VK_ENCODE_PAGE)      /* the exact tail alone is written a row at a time */
-        return (unit_shape){ PLAIN_RUN, 0, (s->d + PLAIN_RUN - 1) / PLAIN_RUN, 0 };
+        return (vk_unit){ PLAIN_RUN, 0, (s->d + PLAIN_RUN - 1) / PLAIN_RUN, 0 };
     const int run = c->encoder == VK_ENCODE_FLOAT ? PLAIN_RUN : 1;
     const int by_group = c->encoder == VK_ENCODE_TRELLIS || c->encoder == VK_ENCODE_SKETCH;
-    unit_shape u = { run * c->unit, run * c->unit_bytes, 0, by_group };
+    vk_unit u = { run * c->unit, run * c->unit_bytes, 0, by_group };
     u.n = (s->dp + u.width - 1) / u.width;
     return u;
 }
 
-static void write_specs(vk_call *c, const vk_side *s, const unit_shape *u)
+static void write_specs(vk_call *c, const vk_side *s, const vk_unit *u)
 {
     vk_spec(c, (uint32_t)s->fmt);
     vk_spec(c, s->s->encoder == KVANT_ENCODER_BEST);
@@ -30,7 +32,7 @@ static void write_specs(vk_call *c, const vk_side *s, const unit_shape *u)
     vk_spec(c, (uint32_t)s->card.encoder);
 }
 
-static uint64_t unit_groups(const unit_shape *u, uint64_t rows)
+static uint64_t unit_groups(const vk_unit *u, uint64_t rows)
 {
     const uint64_t units = rows * (uint64_t)u->n;
     return u->by_group ? units : (units + VK_GROUP - 1) / VK_GROUP;
@@ -54,7 +56,7 @@ static int write_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
     if (q->n_tokens <= 0)
         return KVANT_OK;
     KVANT_TRY(vk_side_of(d, &a->side, a->d, &s, diag));
-    const unit_shape u = unit_of(&s);
+    const vk_unit u = unit_of(&s);
     vk_call_begin(&c, VK_SHADER_cache_write);
     vk_ptr(&c, a->x, (size_t)((q->n_tokens - 1) * a->ldx + (int64_t)a->h * a->d) * 4, VK_READ);
     vk_side_pages(d, &c, &s, VK_WRITE);
@@ -100,7 +102,7 @@ static int seal_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag
     KVANT_TRY(vk_side_of(d, &a->side, a->d, &s, diag));
     if (vk_paged(&s))
         return vk_pages_seal(d, l, a, diag);
-    const unit_shape u = unit_of(&s);
+    const vk_unit u = unit_of(&s);
     vk_call_begin(&c, VK_SHADER_page_seal);
     vk_side_pages(d, &c, &s, VK_WRITE);
     vk_side_tail(d, &c, &s, VK_READ);

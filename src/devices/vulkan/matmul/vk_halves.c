@@ -53,7 +53,7 @@ static int64_t bytes_at_once(const vk_device *d)
 }
 
 /* Whole experts. */
-static int64_t experts_of(const vk_device *d, const mm *p, size_t row_bytes)
+static int64_t experts_of(const vk_device *d, const vk_mm *p, size_t row_bytes)
 {
     const int64_t all = p->w->n_out * p->w->n_expert, fit = bytes_at_once(d) / (int64_t)row_bytes,
                   read = vk_window_rows(d, p->w->packed, all), per = (fit < read ? fit : read) / p->w->n_out,
@@ -68,7 +68,7 @@ static int64_t whole_words(int64_t rows)
 }
 
 /* Weight rows at a time: all, or windows of about the same size, of whole tiles, within what may be bound. */
-static int64_t window_of(const vk_device *d, const mm *p, size_t row_bytes)
+static int64_t window_of(const vk_device *d, const vk_mm *p, size_t row_bytes)
 {
     const int64_t all = p->w->n_out, fit = bytes_at_once(d) / (int64_t)row_bytes,
                   read = vk_window_rows(d, p->w->packed, all), per = fit < read ? fit : read;
@@ -85,7 +85,7 @@ static size_t row_halves(int64_t n_in)
     return (size_t)(n_in + STEP - 1) / STEP * STEP * 2;
 }
 
-static halves halves_of(const vk_device *d, const mm *p)
+static halves halves_of(const vk_device *d, const vk_mm *p)
 {
     halves h = { .row_bytes = row_halves(p->w->n_in), .tile = tile_of(d, p->ids != NULL) };
     h.x_rows = (p->rows + p->x_div - 1) / p->x_div;
@@ -99,7 +99,7 @@ static halves halves_of(const vk_device *d, const mm *p)
     return h;
 }
 
-int vk_halves_take(const vk_device *d, const mm *p)
+int vk_halves_take(const vk_device *d, const vk_mm *p)
 {
     if (!d->caps.products || p->compute != KVANT_COMPUTE_AUTO || p->rows <= VEC_ROWS)
         return 0;
@@ -107,7 +107,7 @@ int vk_halves_take(const vk_device *d, const mm *p)
                        experts_of(d, p, row_halves(p->w->n_in)) > 0);
 }
 
-size_t vk_halves_scratch(const vk_device *d, const mm *p)
+size_t vk_halves_scratch(const vk_device *d, const vk_mm *p)
 {
     return halves_of(d, p).end;
 }
@@ -141,7 +141,7 @@ static int run_rows(vk_device *d, vk_list *l, vk_call *c, const rows *r, kvant_d
     return vk_dispatch(d, l, c, (uint64_t)r->n, 1, 1, diag);
 }
 
-static int run_x(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_diag *diag)
+static int run_x(vk_device *d, vk_list *l, const vk_mm *p, const halves *h, kvant_diag *diag)
 {
     vk_call c;
     vk_call_begin(&c, VK_SHADER_rows_half);
@@ -156,7 +156,7 @@ static int run_x(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_d
     return run_rows(d, l, &c, &r, diag);
 }
 
-static int run_w(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t from, int64_t n, kvant_diag *diag)
+static int run_w(vk_device *d, vk_list *l, const vk_mm *p, const halves *h, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const rows r = { .to = scratch_at(d, h->w),
@@ -195,7 +195,7 @@ int vk_halves_scales(vk_device *d, vk_weight *v, int64_t n_in, int64_t all, kvan
     return KVANT_OK;
 }
 
-static int run_sort(vk_device *d, vk_list *l, const mm *p, const halves *h, kvant_diag *diag)
+static int run_sort(vk_device *d, vk_list *l, const vk_mm *p, const halves *h, kvant_diag *diag)
 {
     vk_call c;
     vk_call_begin(&c, VK_SHADER_experts_sort);
@@ -226,7 +226,7 @@ static int product_shader(const vk_device *d)
 }
 
 /* Weight rows from .. from+n-1, which are in scratch memory; with ids, those of whole experts. */
-static int run_product(vk_device *d, vk_list *l, const mm *p, const halves *h, int64_t from, int64_t n,
+static int run_product(vk_device *d, vk_list *l, const vk_mm *p, const halves *h, int64_t from, int64_t n,
                        kvant_diag *diag)
 {
     const halves_tile t = h->tile;
@@ -255,7 +255,7 @@ static int run_product(vk_device *d, vk_list *l, const mm *p, const halves *h, i
     return vk_dispatch(d, l, &c, h->n_tiles, (uint32_t)((outs + t.o - 1) / t.o), 1, diag);
 }
 
-int vk_halves_run(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+int vk_halves_run(vk_device *d, vk_list *l, const vk_mm *p, kvant_diag *diag)
 {
     const int64_t all = p->w->n_out * (p->ids ? p->w->n_expert : 1);
     const halves h = halves_of(d, p);

@@ -73,19 +73,19 @@ static int embed_run(vk_device *d, vk_list *l, const void *args, kvant_diag *dia
 
 /* ---- matmul ---- */
 
-size_t vk_x_bytes(const mm *p)
+size_t vk_x_bytes(const vk_mm *p)
 {
     const int64_t rows = (p->rows + p->x_div - 1) / p->x_div;
     return (size_t)((rows - 1) * p->ldx + p->w->n_in) * 4;
 }
 
-size_t vk_y_bytes(const mm *p)
+size_t vk_y_bytes(const vk_mm *p)
 {
     return (size_t)((p->rows - 1) * p->ldy + p->w->n_out) * 4;
 }
 
 /* Weight rows from .. from+n-1 (of all experts) by matmul_vec. */
-static int run_vec(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+static int run_vec(vk_device *d, vk_list *l, const vk_mm *p, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int64_t first = p->ids ? 0 : from, outs = p->ids ? p->w->n_out : n;
@@ -135,7 +135,7 @@ static int row_fill(const vk_weight *v)
     return v->dot == VK_DOT_BYTES ? ROW_FILL : QUANT_FILL;
 }
 
-static int dot_fits(const vk_device *d, const mm *p, int rows)
+static int dot_fits(const vk_device *d, const vk_mm *p, int rows)
 {
     const vk_weight *v = p->w->packed;
     const size_t rest = DOT_REST + (v->dot == VK_DOT_LEVELS ? LEVELS_BYTES : 0);
@@ -144,7 +144,7 @@ static int dot_fits(const vk_device *d, const mm *p, int rows)
 
 /* Returns 1 if rows are few enough; those of experts, each of which is multiplied by itself, must not be too many for
  * vk_halves.c, and all experts must fit one window. */
-static int dot_takes_rows(const vk_device *d, const mm *p)
+static int dot_takes_rows(const vk_device *d, const vk_mm *p)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
     if (!p->ids)
@@ -154,7 +154,7 @@ static int dot_takes_rows(const vk_device *d, const mm *p)
 }
 
 /* Activation rows that one workgroup keeps; 0: not taken. */
-static int dot_rows(const vk_device *d, const mm *p)
+static int dot_rows(const vk_device *d, const vk_mm *p)
 {
     const vk_weight *v = p->w->packed;
     int rows = 1;
@@ -174,7 +174,7 @@ typedef struct dot_more {
 } dot_more;
 
 /* Workgroups that share the outputs of one set of `rows` activation rows. */
-static uint64_t dot_groups(const vk_device *d, const mm *p, int rows, int64_t outs)
+static uint64_t dot_groups(const vk_device *d, const vk_mm *p, int rows, int64_t outs)
 {
     const vk_weight *v = p->w->packed;
     const uint64_t per = d->caps.bda ? VK_WIDE_GROUP / d->caps.subgroup_size : 1, sets = p->ids ? (uint64_t)p->rows : 1,
@@ -185,7 +185,7 @@ static uint64_t dot_groups(const vk_device *d, const mm *p, int rows, int64_t ou
 }
 
 /* Weight rows from .. from+n-1; with ids, those of all experts. */
-static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
+static int run_dot(vk_device *d, vk_list *l, const vk_mm *p, int64_t from, int64_t n, dot_more more, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int rows = dot_rows(d, p);
@@ -224,7 +224,7 @@ static int run_dot(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t 
                        diag);
 }
 
-static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t n, kvant_diag *diag)
+static int run_tile(vk_device *d, vk_list *l, const vk_mm *p, int64_t from, int64_t n, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     vk_call c;
@@ -248,7 +248,7 @@ static int run_tile(vk_device *d, vk_list *l, const mm *p, int64_t from, int64_t
                        ((uint32_t)p->rows + TILE_ROWS - 1) / TILE_ROWS, 1, diag);
 }
 
-static int run_mm(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+static int run_mm(vk_device *d, vk_list *l, const vk_mm *p, kvant_diag *diag)
 {
     const vk_weight *v = p->w->packed;
     const int64_t rows = p->w->n_out * p->w->n_expert, per = aligned_rows(v, vk_window_rows(d, v, rows));
@@ -275,43 +275,43 @@ static int matmul_supports(vk_device *d, const void *args, kvant_diag *diag)
     return vk_fits("matmul", (int64_t)a->m * (a->ldx > a->ldy ? a->ldx : a->ldy), diag);
 }
 
-static mm mm_of(const kvant_matmul_args *a)
+static vk_mm mm_of(const kvant_matmul_args *a)
 {
-    return (mm){
+    return (vk_mm){
         .w = a->w, .x = a->x, .y = a->y, .ldx = a->ldx, .ldy = a->ldy, .rows = a->m, .x_div = 1, .compute = a->compute
     };
 }
 
-static mm mm_id_of(const kvant_matmul_id_args *a)
+static vk_mm mm_id_of(const kvant_matmul_id_args *a)
 {
-    return (mm){ .w = a->w,
-                 .x = a->x,
-                 .ids = a->ids,
-                 .y = a->y,
-                 .ldx = a->ldx,
-                 .ldy = a->w->n_out,
-                 .rows = a->n * a->k,
-                 .x_div = a->x_div,
-                 .compute = a->compute };
+    return (vk_mm){ .w = a->w,
+                    .x = a->x,
+                    .ids = a->ids,
+                    .y = a->y,
+                    .ldx = a->ldx,
+                    .ldy = a->w->n_out,
+                    .rows = a->n * a->k,
+                    .x_div = a->x_div,
+                    .compute = a->compute };
 }
 
 static size_t matmul_scratch(vk_device *d, const void *args)
 {
-    const mm p = mm_of(args);
+    const vk_mm p = mm_of(args);
     return vk_halves_take(d, &p) ? vk_halves_scratch(d, &p) : 0;
 }
 
 static int matmul_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
     const kvant_matmul_args *a = args;
-    const mm p = mm_of(a);
+    const vk_mm p = mm_of(a);
     return run_mm(d, l, &p, diag);
 }
 
 /* ---- fused forms: the products by matmul_dot ---- */
 
 /* One matmul_dot makes the whole product. */
-static int one_dot(const vk_device *d, const mm *p, const char *form, kvant_diag *diag)
+static int one_dot(const vk_device *d, const vk_mm *p, const char *form, kvant_diag *diag)
 {
     const int64_t rows = p->w->n_out * p->w->n_expert;
     if (p->rows > 0 && dot_rows(d, p) > 0 && vk_window_rows(d, p->w->packed, rows) >= rows)
@@ -321,32 +321,32 @@ static int one_dot(const vk_device *d, const mm *p, const char *form, kvant_diag
 }
 
 /* swiglu of the halves of every row of p. */
-static int run_pair(vk_device *d, vk_list *l, const mm *p, kvant_diag *diag)
+static int run_pair(vk_device *d, vk_list *l, const vk_mm *p, kvant_diag *diag)
 {
     return run_dot(d, l, p, 0, p->w->n_out * p->w->n_expert, (dot_more){ 2, NULL, NULL }, diag);
 }
 
 static int matmul_swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
-    const mm p = mm_of(((const kvant_op *)args)[0].args);
+    const vk_mm p = mm_of(((const kvant_op *)args)[0].args);
     return one_dot(d, &p, "matmul_swiglu", diag);
 }
 
 static int matmul_swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
-    const mm p = mm_of(((const kvant_op *)args)[0].args);
+    const vk_mm p = mm_of(((const kvant_op *)args)[0].args);
     return run_pair(d, l, &p, diag);
 }
 
 static int matmul_id_swiglu_supports(vk_device *d, const void *args, kvant_diag *diag)
 {
-    const mm p = mm_id_of(((const kvant_op *)args)[0].args);
+    const vk_mm p = mm_id_of(((const kvant_op *)args)[0].args);
     return one_dot(d, &p, "matmul_id_swiglu", diag);
 }
 
 static int matmul_id_swiglu_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
-    const mm p = mm_id_of(((const kvant_op *)args)[0].args);
+    const vk_mm p = mm_id_of(((const kvant_op *)args)[0].args);
     return run_pair(d, l, &p, diag);
 }
 
@@ -354,7 +354,7 @@ static int matmul_norm_supports(vk_device *d, const void *args, kvant_diag *diag
 {
     const kvant_op *ops = args;
     const kvant_norm_add_rms_args *n = ops[1].args;
-    const mm first = mm_of(ops[0].args), second = mm_of(ops[2].args);
+    const vk_mm first = mm_of(ops[0].args), second = mm_of(ops[2].args);
     const int most = 16 * (d->caps.bda ? VK_WIDE_GROUP : VK_GROUP);
     if (n->d > most)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "device vulkan: matmul_norm: rows of %d, wanted at most %d", n->d,
@@ -367,8 +367,8 @@ static int matmul_norm_supports(vk_device *d, const void *args, kvant_diag *diag
 static int run_norm(vk_device *d, vk_list *l, const kvant_op *ops, int parts, kvant_diag *diag)
 {
     const kvant_norm_add_rms_args *norm = ops[1].args;
-    const mm first = mm_of(ops[0].args);
-    mm second = mm_of(ops[2].args);
+    const vk_mm first = mm_of(ops[0].args);
+    vk_mm second = mm_of(ops[2].args);
     KVANT_TRY(run_dot(d, l, &first, 0, first.w->n_out, (dot_more){ 1, norm->x, NULL }, diag));
     second.x = norm->x;
     return run_dot(d, l, &second, 0, second.w->n_out, (dot_more){ parts, NULL, norm }, diag);
@@ -397,13 +397,13 @@ static int matmul_id_supports(vk_device *d, const void *args, kvant_diag *diag)
 
 static size_t matmul_id_scratch(vk_device *d, const void *args)
 {
-    const mm p = mm_id_of(args);
+    const vk_mm p = mm_id_of(args);
     return vk_halves_take(d, &p) ? vk_halves_scratch(d, &p) : 0;
 }
 
 static int matmul_id_run(vk_device *d, vk_list *l, const void *args, kvant_diag *diag)
 {
-    const mm p = mm_id_of(args);
+    const vk_mm p = mm_id_of(args);
     KVANT_TRY(matmul_id_supports(d, args, diag));
     return run_mm(d, l, &p, diag);
 }

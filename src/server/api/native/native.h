@@ -20,8 +20,8 @@ typedef struct native_answer {
 } native_answer;
 
 void native_put(const job *j, choice *c, jsonw *w); /* a choice that is done; under job->lock */
-void native_take(native_answer *a, request *r); /* fields become the answer's */
-int native_take_bias(native_answer *a, const request *r); /* KVANT_ENOMEM */
+void native_take(native_answer *a, api_request *r); /* fields become the answer's */
+int native_take_bias(native_answer *a, const api_request *r); /* KVANT_ENOMEM */
 void native_free(native_answer *a);
 
 #endif

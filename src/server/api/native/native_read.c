@@ -209,7 +209,7 @@ int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, pr
 /* ---- fields ---- */
 
 /* response_fields: only these parts of the answer are wanted. */
-static int read_paths(const json_t *o, request *r, api_error *e)
+static int read_paths(const json_t *o, api_request *r, api_error *e)
 {
     const json_t *v = body_field(o, "response_fields");
     const size_t n = json_array_size(v);
@@ -237,7 +237,7 @@ static int read_paths(const json_t *o, request *r, api_error *e)
     return API_OK;
 }
 
-int native_fields(const json_t *o, request *r, api_error *e)
+int native_fields(const json_t *o, api_request *r, api_error *e)
 {
     API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
     return read_paths(o, r, e);

@@ -255,7 +255,7 @@ static void native_whole(job *j, jsonw *w)
         jsonw_end(w);
 }
 
-void native_take(native_answer *a, request *r)
+void native_take(native_answer *a, api_request *r)
 {
     a->max_tokens = r->max_tokens;
     a->ignore_eos = r->ignore_eos;
@@ -272,7 +272,7 @@ void native_take(native_answer *a, request *r)
     r->n_fields = 0;
 }
 
-int native_take_bias(native_answer *a, const request *r)
+int native_take_bias(native_answer *a, const api_request *r)
 {
     const size_t n = (size_t)r->sampler.n_bias;
 

@@ -6,7 +6,7 @@
 #include "base/text/jsonw.h"
 
 typedef struct served served;
-typedef struct request request;
+typedef struct api_request api_request;
 
 /* The release of Ollama whose API these routes follow; clients compare it. */
 #define OLLAMA_VERSION "0.12.6"
@@ -17,7 +17,7 @@ typedef struct ollama_answer {
 } ollama_answer;
 
 /* The answer to a request that asks nothing: the model is loaded, or goes. */
-void ollama_put_idle(const served *m, const request *r, jsonw *w);
+void ollama_put_idle(const served *m, const api_request *r, jsonw *w);
 void ollama_put_time(const char *key, int64_t s, int64_t ns, jsonw *w); /* since 1970, as RFC 3339 writes it */
 /* Members of an open object, in Ollama's order: name, model, modified_at, size, digest, details, capabilities. */
 void ollama_put_model(served *m, jsonw *w);

@@ -104,7 +104,7 @@ static int put_question(const json_t *o, json_t *out, api_error *e)
     return json_array_append_new(list, question) == 0 ? API_OK : api_no_memory(e);
 }
 
-static int read_prompt(const json_t *o, request *r, json_t *out, api_error *e)
+static int read_prompt(const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const texts[] = { "system", "suffix" };
     int raw = 0;
@@ -135,7 +135,7 @@ static int check_keep(const json_t *o, api_error *e)
 }
 
 /* Ollama's way to load a model (nothing is asked), or to let it go: nothing, to be kept for no time. */
-static int read_idle(const json_t *o, request *r)
+static int read_idle(const json_t *o, api_request *r)
 {
     const json_t *asked = body_field(o, r->shape == BODY_OLLAMA_CHAT ? "messages" : "prompt");
     const json_t *keep = body_field(o, "keep_alive");
@@ -149,7 +149,7 @@ static int read_idle(const json_t *o, request *r)
     return 1;
 }
 
-int ollama_to_chat(const json_t *o, request *r, json_t *out, api_error *e)
+int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     int stream = 1;
 

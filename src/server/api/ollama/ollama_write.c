@@ -191,7 +191,7 @@ static void ollama_whole(job *j, jsonw *w)
     jsonw_end(w);
 }
 
-void ollama_put_idle(const served *m, const request *r, jsonw *w)
+void ollama_put_idle(const served *m, const api_request *r, jsonw *w)
 {
     struct timespec now;
 

@@ -309,7 +309,7 @@ static int chat_text(const request_env *env, const kvant_chat_input *in, prompt 
     return kind;
 }
 
-int prompt_of_chat(const request_env *env, const json_t *o, request *r, api_error *e)
+int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
     messages m = { 0 };
     char *kwargs = NULL, *tools = NULL;

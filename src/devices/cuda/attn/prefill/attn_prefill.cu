@@ -60,7 +60,7 @@ static __device__ __forceinline__ void bring_tile(const uint8_t *from, uint8_t *
 }
 
 template <int D, int PAGES>
-static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const plan &w,
+static __device__ __forceinline__ void make_tiles(const prefill_job &p, const tile &t, const tile_plan &w,
                                                   const raw_ring &raw, books &b, const ring &r)
 {
     const int ahead = p.tiles ? pages_ahead(w) : 0, turn = p.tiles && w.turn && ahead == w.encoded ? w.encoded : -1;
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(makers_of(D) + USERS, 1) prefill_kernel
         return;
     fill_prefill_books(p, b);
     __syncthreads();
-    const plan w = plan_of(p, t);
+    const tile_plan w = plan_of(p, t);
     pdl_wait();
     if (threadIdx.x < MAKERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
@@ -167,7 +167,7 @@ template <int PAGES> static __global__ void __launch_bounds__(AHEAD_THREADS) pre
     const int j = blockIdx.x, kv = blockIdx.y / 2, is_v = blockIdx.y % 2, seq = blockIdx.z;
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
-    const plan w = plan_of(p, last);
+    const tile_plan w = plan_of(p, last);
     const bool some = j < p.seqs.stride && n > 0 && page_wanted(p, seq, w, pages_ahead(w), j);
     const int page = some ? p.seqs.table[(size_t)seq * p.seqs.stride + j] : 0;
     if (some)
@@ -198,7 +198,7 @@ static __global__ void __launch_bounds__(AHEAD_THREADS / 2) prefill_ahead_bf16(p
     const int j = blockIdx.x, kv = blockIdx.y, seq = blockIdx.z;
     const int n = p.seqs.q0[seq + 1] - p.seqs.q0[seq];
     const tile last = { seq, p.seqs.q0[seq], n, p.seqs.pos0[seq] + n - 1 };
-    const plan w = plan_of(p, last);
+    const tile_plan w = plan_of(p, last);
     const bool some = n > 0 && page_wanted(p, seq, w, w.encoded, j);
     if (some)
         fill_prefill_books(p, b);

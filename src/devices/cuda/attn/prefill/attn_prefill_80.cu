@@ -38,7 +38,7 @@ static __device__ __forceinline__ void copy_tile(uint8_t *to, const uint8_t *fro
 
 /* A side (V: i is 1) of tile n of the plan, which is no matrix; its copies are under way. */
 template <int D, int W, int PAGES>
-static __device__ __forceinline__ void bring_side(const prefill_job &p, const tile &t, const plan &w, int n, int i,
+static __device__ __forceinline__ void bring_side(const prefill_job &p, const tile &t, const tile_plan &w, int n, int i,
                                                   int kv, const prompt_room &r, const maker &who)
 {
     const int ahead = !p.tiles ? 0 : PAGES & BF16_K ? w.encoded : pages_ahead(w), j = page_of(w, n);
@@ -56,8 +56,8 @@ static __device__ __forceinline__ void bring_side(const prefill_job &p, const ti
 
 /* K of tile n, unless that is the matrix. */
 template <int D, int W, int PAGES>
-static __device__ __forceinline__ void bring_first(const prefill_job &p, const tile &t, const plan &w, int n, int kv,
-                                                   const prompt_room &r, const maker &who)
+static __device__ __forceinline__ void bring_first(const prefill_job &p, const tile &t, const tile_plan &w, int n,
+                                                   int kv, const prompt_room &r, const maker &who)
 {
     if (n < w.n && (!w.turn || n != w.encoded))
         bring_side<D, W, PAGES>(p, t, w, n, 0, kv, r, who);
@@ -87,8 +87,8 @@ static __device__ __forceinline__ void turn_tiles(const prefill_job &p, rows_sta
 }
 
 template <int D, int W, int PAGES>
-static __device__ __forceinline__ void prompt_tiles(const prefill_job &p, const tile &t, const plan &w, int kv_tile,
-                                                    const prompt_room &r)
+static __device__ __forceinline__ void prompt_tiles(const prefill_job &p, const tile &t, const tile_plan &w,
+                                                    int kv_tile, const prompt_room &r)
 {
     constexpr bool PLACED = W == 256, TWO = (PAGES & BF16_V) != 0;
     const int thread = threadIdx.x, lane = thread % 32, group = thread / 128, first = thread / 32 * 16;
@@ -153,7 +153,7 @@ template <int D, int W, int PAGES> static __global__ void __launch_bounds__(256,
         return;
     fill_prefill_books(p, *r.b);
     __syncthreads();
-    const plan w = plan_of(p, t);
+    const tile_plan w = plan_of(p, t);
     pdl_wait();
     prompt_tiles<D, W, PAGES>(p, t, w, kv_tile, r);
 }

@@ -61,13 +61,13 @@ static __device__ __forceinline__ uint8_t *turn_ahead(const prefill_job &p)
 }
 
 /* Pages from w.first on whose tiles are made ahead: not the queries' own, of whose rows each block sees others. */
-static __device__ __forceinline__ int pages_ahead(const plan &w)
+static __device__ __forceinline__ int pages_ahead(const tile_plan &w)
 {
     return min(w.encoded, w.now - w.first);
 }
 
 /* Returns true if page j of a sequence is encoded for some tile of its n queries; w: of the last one's. */
-static __device__ __forceinline__ bool page_wanted(const prefill_job &p, int seq, const plan &w, int pages, int j)
+static __device__ __forceinline__ bool page_wanted(const prefill_job &p, int seq, const tile_plan &w, int pages, int j)
 {
     return j >= attn_first(p, p.seqs.pos0[seq]) / KVANT_PAGE && j < w.first + pages;
 }

@@ -503,13 +503,13 @@ static __device__ void make_turn(int space, int n, uint8_t *to, const maker &w)
 
 /* The order of a block's n tiles: `encoded` encoded pages from page `first` on, which is the first that its first row
  * sees; the matrix (turn: if they need one), exact pages to page `now`. */
-typedef struct plan {
+typedef struct tile_plan {
     int first, encoded, turn, now, n;
-} plan;
+} tile_plan;
 
-static __device__ __forceinline__ plan plan_of(const prefill_job &p, const tile &t)
+static __device__ __forceinline__ tile_plan plan_of(const prefill_job &p, const tile &t)
 {
-    plan o;
+    tile_plan o;
     o.now = t.pos / KVANT_PAGE;
     o.first = attn_first(p, t.pos) / KVANT_PAGE;
     o.encoded = o.now + 1;
@@ -524,7 +524,7 @@ static __device__ __forceinline__ plan plan_of(const prefill_job &p, const tile 
 }
 
 /* The page of tile n, unless that is the matrix. */
-static __device__ __forceinline__ int page_of(const plan &w, int n)
+static __device__ __forceinline__ int page_of(const tile_plan &w, int n)
 {
     return w.first + (n < w.encoded ? n : n - w.turn);
 }
@@ -537,13 +537,13 @@ typedef struct raw_ring {
 } raw_ring;
 
 /* Tile `n` of the plan is an encoded page that is copied ahead. */
-static __device__ __forceinline__ bool raw_has(const raw_ring &r, const plan &w, int n)
+static __device__ __forceinline__ bool raw_has(const raw_ring &r, const tile_plan &w, int n)
 {
     return r.n > 0 && n < w.encoded;
 }
 
-static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile &t, const plan &w, const raw_ring &r,
-                                               int n)
+static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile &t, const tile_plan &w,
+                                               const raw_ring &r, int n)
 {
     const size_t page = (size_t)p.seqs.table[(size_t)t.seq * p.seqs.stride + page_of(w, n)];
     const uint32_t to = shared_at(r.at + (size_t)(n % r.n) * raw_bytes(p)), bar = r.bar + n % r.n * 8;
@@ -555,7 +555,7 @@ static __device__ __forceinline__ void raw_ask(const prefill_job &p, const tile 
 /* A side (V: i is 1) of tile n of the plan, number j of its sequence; from: its page's head, where it is encoded.
  * True: copies are under way. */
 template <int PAGES>
-static __device__ __forceinline__ bool make_side(const prefill_job &p, const tile &t, const plan &w, int n, int j,
+static __device__ __forceinline__ bool make_side(const prefill_job &p, const tile &t, const tile_plan &w, int n, int j,
                                                  int i, const uint8_t *from, int page, int kv, const books &b,
                                                  uint8_t *to, const maker &who)
 {
@@ -581,7 +581,7 @@ static __device__ __forceinline__ bool make_side(const prefill_job &p, const til
 
 /* Tile n of the plan.  True: copies are under way. */
 template <int PAGES>
-static __device__ bool make_tile(const prefill_job &p, const tile &t, const plan &w, int n, const raw_ring &raw,
+static __device__ bool make_tile(const prefill_job &p, const tile &t, const tile_plan &w, int n, const raw_ring &raw,
                                  const books &b, uint8_t *k, uint8_t *v, const maker &who)
 {
     const int j = page_of(w, n), kv = raw.kv;

@@ -286,7 +286,7 @@ typedef struct ring {
 
 /* W: values per row of K's encoded pages; PLACED: queries lie in shared memory (q), not in registers. */
 template <int D, int W, bool PLACED, int PAGES>
-static __device__ __forceinline__ void use_tiles(const prefill_job &p, const tile &t, const plan &w, int kv_tile,
+static __device__ __forceinline__ void use_tiles(const prefill_job &p, const tile &t, const tile_plan &w, int kv_tile,
                                                  const ring &r, const books &b, uint8_t *q_room, int thread)
 {
     const int lane = thread % 32, group = thread / 128, first = thread / 32 * 16;

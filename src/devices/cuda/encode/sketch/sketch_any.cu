@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(256, 1) encode_sketch_any_kernel(jobs j
     __shared__ uint4 rows[8][2][32];
     __shared__ double part[8][SKETCH_ROWS];
     __shared__ float longest[8];
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, w = threadIdx.x / 32;
     const unsigned tiles = (p.units + SKETCH_ROWS - 1) / SKETCH_ROWS;
     uint4 b[8][4];

@@ -21,7 +21,7 @@ typedef struct wide_tile {
     int h, n;
 } wide_tile;
 
-static __device__ __forceinline__ wide_tile wide_tile_at(const job &p, unsigned n)
+static __device__ __forceinline__ wide_tile wide_tile_at(const encode_job &p, unsigned n)
 {
     const wide_tile o = { (int)(n % (unsigned)p.h), (int)(n / (unsigned)p.h) };
     return o;
@@ -33,31 +33,31 @@ static __device__ __forceinline__ int wide_first(const wide_tile &o)
 }
 
 /* Units from this warp's first on. */
-static __device__ __forceinline__ int wide_left(const job &p, const wide_tile &o)
+static __device__ __forceinline__ int wide_left(const encode_job &p, const wide_tile &o)
 {
     return (int)(p.units / (unsigned)p.h) - wide_first(o);
 }
 
 /* Unit r of this warp. */
-static __device__ __forceinline__ spot wide_spot(const job &p, const wide_tile &o, int r)
+static __device__ __forceinline__ unit_spot wide_spot(const encode_job &p, const wide_tile &o, int r)
 {
-    spot at = { r < wide_left(p, o) ? 0 : p.units, 0, o.h, 0 };
+    unit_spot at = { r < wide_left(p, o) ? 0 : p.units, 0, o.h, 0 };
     run_carry(p, wide_first(o) + r, &at.token, &at.g);
     return at;
 }
 
-static __device__ __forceinline__ bool wide_copies(const job &p)
+static __device__ __forceinline__ bool wide_copies(const encode_job &p)
 {
     return p.full && !p.seal;
 }
 
 /* Rows of a page that is sealed: halves that lie one behind the other. */
-static __device__ __forceinline__ bool wide_halves(const job &p)
+static __device__ __forceinline__ bool wide_halves(const encode_job &p)
 {
     return p.seal && p.full && p.groups == 1 && ((uintptr_t)p.side.tail & 15) == 0;
 }
 
-static __device__ __forceinline__ void wide_load_halves(const job &p, const wide_tile &tile, uint8_t *x)
+static __device__ __forceinline__ void wide_load_halves(const encode_job &p, const wide_tile &tile, uint8_t *x)
 {
     const int lane = threadIdx.x % 32, first = wide_first(tile) % KVANT_PAGE, at = lane % 16 * 8;
     const uint4 *from = (const uint4 *)side_tail_row(p.side, p.src[tile.n], p.h, tile.h, first) + lane;
@@ -76,7 +76,8 @@ static __device__ __forceinline__ void wide_load_halves(const job &p, const wide
 }
 
 /* The warp's values of a tile on their way; where they cannot be copied whole they are there at once. */
-template <bool SEAL> static __device__ __forceinline__ void wide_load(const job &p, const wide_tile &tile, uint8_t *x)
+template <bool SEAL>
+static __device__ __forceinline__ void wide_load(const encode_job &p, const wide_tile &tile, uint8_t *x)
 {
     const int lane = threadIdx.x % 32, left = wide_left(p, tile);
     const uint32_t even = shared_at(x + wide_at(0, 4 * lane)), odd = shared_at(x + wide_at(1, 4 * lane));
@@ -117,7 +118,7 @@ template <bool SEAL> static __device__ __forceinline__ void wide_load(const job 
 /* ---- where rows go: unit r of the warp is lane r's ---- */
 
 /* The bytes of the warp's rows in `out`. */
-static __device__ __forceinline__ void wide_out(const job &p, const run_slot &slot, const uint8_t *out)
+static __device__ __forceinline__ void wide_out(const encode_job &p, const run_slot &slot, const uint8_t *out)
 {
     const run_to to = run_target(p, slot, true, SKETCH_BYTES);
     run_rows<WIDE_ROWS, SKETCH_BYTES>(to.rows, to.follow, out, [&](int r) { return run_row(to, r); },
@@ -125,7 +126,8 @@ static __device__ __forceinline__ void wide_out(const job &p, const run_slot &sl
 }
 
 /* Units that the tail keeps, by bits: the warp, one after another. */
-static __device__ __forceinline__ void wide_tails(const job &p, const uint8_t *x, unsigned some, const run_slot &slot)
+static __device__ __forceinline__ void wide_tails(const encode_job &p, const uint8_t *x, unsigned some,
+                                                  const run_slot &slot)
 {
     const int i = 4 * ((int)threadIdx.x % 32);
     uint16_t *mine = slot.tail >= 0 ? side_tail_row(p.side, slot.tail, p.h, 0, 0) + slot.exact : NULL;

@@ -248,8 +248,8 @@ static __device__ __forceinline__ void wide_again(const sketch_image *m, wide_li
 /* ---- stores ---- */
 
 /* The bytes of the warp's rows, gathered where the values were. */
-static __device__ __forceinline__ void wide_store(const job &p, uint8_t *x, const wide_row *row, const uint32_t *bits,
-                                                  const run_slot &slot)
+static __device__ __forceinline__ void wide_store(const encode_job &p, uint8_t *x, const wide_row *row,
+                                                  const uint32_t *bits, const run_slot &slot)
 {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     __syncwarp();                   /* all lanes have read their values */
@@ -284,7 +284,7 @@ static __device__ __forceinline__ void wide_pack(const wide_row *row, const uint
 
 /* A tile whose values are on their way. */
 template <bool SEAL>
-static __device__ __forceinline__ void wide_encode(const job &p, wide_room &s, const wide_tile &tile)
+static __device__ __forceinline__ void wide_encode(const encode_job &p, wide_room &s, const wide_tile &tile)
 {
     const sketch_image *m = p.side.sketch;
     const uint64_t halves = swizzled(shared_at(s.halves), 0);
@@ -329,7 +329,7 @@ template <bool SEAL> static __global__ void __launch_bounds__(WIDE_THREADS, 1) e
 #if ARCH_GROUPS
     extern __shared__ __align__(1024) uint8_t wide_shared[];
     wide_room &s = *(wide_room *)wide_shared;
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     const sketch_image *m = p.side.sketch;
     const unsigned all = (p.units / (unsigned)p.h + WIDE_TILE - 1) / WIDE_TILE * (unsigned)p.h;
     const unsigned first = blockIdx.x + threadIdx.x / 128 * gridDim.x, step = gridDim.x * WIDE_GROUPS;

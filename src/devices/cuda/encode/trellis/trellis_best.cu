@@ -285,7 +285,7 @@ static __device__ __forceinline__ uint8_t *best_to(const pack_shape &s, const un
 static __global__ void __launch_bounds__(32, 21) encode_trellis_best_kernel(best_jobs js)
 {
     __shared__ best_desk w;
-    const job &p = js.of.j[blockIdx.y];
+    const encode_job &p = js.of.j[blockIdx.y];
     const int lane = threadIdx.x;
     unit o;
     float y[4];

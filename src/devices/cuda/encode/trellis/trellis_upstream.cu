@@ -58,7 +58,7 @@ static __device__ __forceinline__ void tcq_store(tcq_desk &w, const tcq_path &p,
 }
 
 /* This warp's unit, its values in w.y; false: nothing to encode. */
-static __device__ __forceinline__ bool tcq_load(const job &p, unsigned n, unit *o, tcq_desk &w)
+static __device__ __forceinline__ bool tcq_load(const encode_job &p, unsigned n, unit *o, tcq_desk &w)
 {
     const int at = threadIdx.x % 32 * 4;
     float v[4];
@@ -103,7 +103,7 @@ static __device__ __forceinline__ uint16_t tcq_upstream(tcq_desk &w, float norm)
 static __global__ void __launch_bounds__(32 * WARPS) encode_trellis_upstream_kernel(jobs js)
 {
     __shared__ tcq_desk room[WARPS];
-    const job &p = js.j[blockIdx.y];
+    const encode_job &p = js.j[blockIdx.y];
     tcq_desk &w = room[threadIdx.x / 32];
     unit o;
 
