@@ -60,7 +60,7 @@ static const jbuiltin *method(jval of, const jname *name)
     switch (of.type) {
     case J_STR: return name->of_str;
     case J_LIST:
-    case J_TUPLE: return name->of_list;
+    case J_TUPLE: return j_is_plain(of) ? name->of_list : NULL;
     case J_DICT: return name->of_dict;
     case J_LOOP: return name->of_loop;
     default: return NULL;
@@ -80,6 +80,8 @@ int j_attr(jinja_run *r, jval of, const jname *name, jval *out)
         return bind(r, of, f, out);
     if (of.type == J_LOOP && loop_value(of.u.loop, s, out))
         return KVANT_OK;
+    if (of.type == J_MACRO)
+        return j_fail(r, "'%.*s' of a macro", (int)s->n, s->s);
     if (of.type == J_DICT || of.type == J_SPACE)
         v = jdict_get(of.u.d, name->text, &r->mem.steps);
     if (!v)
@@ -115,7 +117,7 @@ static int char_at(jinja_run *r, const jstr *s, jval key, jval *out)
 static int item_or_method(jinja_run *r, jval of, const jstr *key, jval *out)
 {
     const jbuiltin *list = of.type == J_STR    ? jinja_str_methods
-                           : j_is_list(of)     ? jinja_list_methods
+                           : j_is_plain(of)    ? jinja_list_methods
                            : of.type == J_DICT ? jinja_dict_methods
                            : of.type == J_LOOP ? jinja_loop_methods
                                                : NULL;
@@ -144,7 +146,7 @@ int j_item(jinja_run *r, jval of, jval key, jval *out)
             return KVANT_OK;
         }
     }
-    if (j_is_list(of) && whole && !of.u.l->lazy) {
+    if (j_has_places(of) && whole) {
         int64_t i = place(key, of.u.l->n);
         if (i < 0)
             return j_undefined(r, NULL, out);
@@ -245,8 +247,8 @@ int j_slice_of(jinja_run *r, jval of, const jval bounds[3], jval *out)
         return j_undefined_error(r, of);
     if (of.type == J_STR)
         return slice_text(r, of.u.s, bounds, out);
-    if (!j_is_list(of))
-        return j_undefined(r, NULL, out);
+    if (!j_has_places(of))
+        return j_fail(r, "a slice of %s", j_is_list(of) && of.u.l->view ? of.u.l->view : j_type_name(of));
     KVANT_TRY(indices(r, bounds, (int64_t)of.u.l->n, &at));
     if (!j_list(&r->mem, 0, out))
         return j_nomem(r);
@@ -256,6 +258,7 @@ int j_slice_of(jinja_run *r, jval of, const jval bounds[3], jval *out)
             return j_nomem(r);
     }
     out->type = of.type;
+    out->u.l->view = of.u.l->view;
     return KVANT_OK;
 }
 

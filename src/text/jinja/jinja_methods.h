@@ -5,7 +5,7 @@
 #include "text/jinja/jinja_run.h"
 
 /* TITLE: words are runs of letters (str.title); WORDS: they begin at white space and -({[< (the filter). */
-enum jcase { JCASE_UPPER, JCASE_LOWER, JCASE_TITLE, JCASE_CAPITALIZE, JCASE_WORDS };
+enum jcase { JCASE_UPPER, JCASE_LOWER, JCASE_TITLE, JCASE_CAPITALIZE, JCASE_WORDS, JCASE_FOLD };
 
 int jargs_str(jinja_run *r, const jargs *a, int i, const char *name, const jstr **out);
 int jstr_recase(jinja_run *r, const jstr *s, enum jcase how, jval *out);

@@ -59,11 +59,27 @@ static int equal_dicts(jinja_run *r, const jdict *a, const jdict *b, int depth, 
     return KVANT_OK;
 }
 
+/* Ranges are equal where their numbers are; what else is no list equals itself alone, but dict_keys and dict_items are
+ * sets in Python: refused. */
+static int equal_views(jinja_run *r, const jlist *a, const jlist *b, int depth, int *out)
+{
+    const int ranges = a->view == b->view && a->view && a->view[0] == 'r';
+
+    if (ranges && !a->lazy && !b->lazy)
+        return equal_lists(r, a, b, depth, out);
+    if (a != b && a->view && b->view)
+        return j_fail(r, "%s and %s are not compared: | list makes them lists", a->view, b->view);
+    *out = a == b;
+    return KVANT_OK;
+}
+
 static int equal_at(jinja_run *r, jval a, jval b, int depth, int *out)
 {
     if (depth > JINJA_MAX_DEPTH)
         return j_fail(r, "values nested deeper than %d are compared", JINJA_MAX_DEPTH);
     KVANT_TRY(j_charge(r, a.type == J_STR ? a.u.s->n / 64 + 1 : 1));
+    if (j_is_list(a) && j_is_list(b) && !(j_is_plain(a) && j_is_plain(b)))
+        return equal_views(r, a.u.l, b.u.l, depth + 1, out);
     if (j_is_list(a) && a.type == b.type)
         return equal_lists(r, a.u.l, b.u.l, depth + 1, out);
     if (a.type == J_DICT && b.type == J_DICT)
@@ -105,7 +121,7 @@ static int order_at(jinja_run *r, jval a, jval b, int depth, int *out)
     } else if (j_is_number(a) && j_is_number(b)) {
         double x = j_number(a), y = j_number(b);
         *out = a.type == J_FLOAT || b.type == J_FLOAT ? (x < y ? -1 : x > y) : sign(j_integer(a), j_integer(b));
-    } else if (j_is_list(a) && a.type == b.type && depth <= JINJA_MAX_DEPTH) {
+    } else if (j_is_plain(a) && j_is_plain(b) && a.type == b.type && depth <= JINJA_MAX_DEPTH) {
         *out = 0;
         for (size_t i = 0; i < a.u.l->n && i < b.u.l->n && *out == 0; i++)
             KVANT_TRY(order_at(r, a.u.l->v[i], b.u.l->v[i], depth + 1, out));
@@ -261,6 +277,33 @@ static int integers(jinja_run *r, enum jbinary op, int64_t a, int64_t b, jval *o
     return over ? j_fail(r, "a number beyond 64 bits") : KVANT_OK;
 }
 
+static int float_power(jinja_run *r, double a, double b, jval *out)
+{
+    const double v = pow(a, b);
+
+    if (isnan(v) && !isnan(a) && !isnan(b))
+        return j_fail(r, "%g ** %g is a complex number", a, b);
+    if (isinf(v) && isfinite(a) && isfinite(b))
+        return j_fail(r, a == 0 ? "%g ** %g: division by zero" : "%g ** %g is beyond a float", a, b);
+    *out = j_float(v);
+    return KVANT_OK;
+}
+
+static double float_rest(double a, double b)
+{
+    const double rest = fmod(a, b);
+
+    return rest + (rest != 0 && (rest < 0) != (b < 0) ? b : 0);
+}
+
+/* Python's: from the exact rest, so 1.0 // 0.1 is 9. */
+static double floor_divide(double a, double b)
+{
+    const double q = (a - float_rest(a, b)) / b, low = floor(q);
+
+    return q == 0 ? copysign(0, a / b) : low + (q - low > 0.5);
+}
+
 static int floats(jinja_run *r, enum jbinary op, double a, double b, jval *out)
 {
     if (b == 0 && (op == JB_DIV || op == JB_FLOORDIV || op == JB_MOD))
@@ -270,9 +313,9 @@ static int floats(jinja_run *r, enum jbinary op, double a, double b, jval *out)
     case JB_SUB: a -= b; break;
     case JB_MUL: a *= b; break;
     case JB_DIV: a /= b; break;
-    case JB_FLOORDIV: a = floor(a / b); break;
-    case JB_MOD: a = fmod(a, b) + (fmod(a, b) != 0 && (a < 0) != (b < 0) ? b : 0); break;
-    default: a = pow(a, b); break;
+    case JB_FLOORDIV: a = floor_divide(a, b); break;
+    case JB_MOD: a = float_rest(a, b); break;
+    default: return float_power(r, a, b, out);
     }
     *out = j_float(a);
     return KVANT_OK;
@@ -297,11 +340,11 @@ int j_binary(jinja_run *r, enum jbinary op, jval a, jval b, jval *out)
         return j_undefined_error(r, a.type == J_UNDEF ? a : b);
     if (j_is_number(a) && j_is_number(b))
         return numbers(r, op, a, b, out);
-    if (op == JB_ADD && j_is_list(a) && a.type == b.type && !a.u.l->lazy && !b.u.l->lazy)
+    if (op == JB_ADD && j_is_plain(a) && j_is_plain(b) && a.type == b.type)
         return join_lists(r, a, b, out);
-    if (op == JB_MUL && (a.type == J_STR || j_is_list(a)) && (b.type == J_INT || b.type == J_BOOL))
+    if (op == JB_MUL && (a.type == J_STR || j_is_plain(a)) && (b.type == J_INT || b.type == J_BOOL))
         return repeat(r, a, j_integer(b), out);
-    if (op == JB_MUL && (b.type == J_STR || j_is_list(b)) && (a.type == J_INT || a.type == J_BOOL))
+    if (op == JB_MUL && (b.type == J_STR || j_is_plain(b)) && (a.type == J_INT || a.type == J_BOOL))
         return repeat(r, b, j_integer(a), out);
     if (op == JB_MOD && a.type == J_STR) {
         jargs args = { .rest = b.type == J_TUPLE ? b.u.l->v : &b, .n_rest = b.type == J_TUPLE ? (int)b.u.l->n : 1 };

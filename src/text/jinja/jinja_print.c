@@ -116,7 +116,11 @@ static int repr_list(jinja_run *r, jbuf *b, jval v, int depth)
 
     if (l->lazy)
         return j_fail(r, "a generator (of map, select, ...) has no text: | list makes it a list");
-    KVANT_TRY(jbuf_text(r, b, v.type == J_LIST ? "[" : "(", 1));
+    if (l->view && l->view[0] == 'r')
+        return j_fail(r, "a range has no text: | list makes it a list");
+    if (l->view)
+        KVANT_TRY(jbuf_text(r, b, l->view, strlen(l->view)));
+    KVANT_TRY(jbuf_text(r, b, l->view ? "([" : v.type == J_LIST ? "[" : "(", l->view ? 2 : 1));
     for (size_t i = 0; i < l->n; i++) {
         if (i)
             KVANT_TRY(jbuf_text(r, b, ", ", 2));
@@ -124,7 +128,7 @@ static int repr_list(jinja_run *r, jbuf *b, jval v, int depth)
     }
     if (v.type == J_TUPLE && l->n == 1)
         KVANT_TRY(jbuf_text(r, b, ",", 1));
-    return jbuf_text(r, b, v.type == J_LIST ? "]" : ")", 1);
+    return jbuf_text(r, b, l->view ? "])" : v.type == J_LIST ? "]" : ")", l->view ? 2 : 1);
 }
 
 static int repr_dict(jinja_run *r, jbuf *b, const jdict *d, int depth)
@@ -251,6 +255,8 @@ static int json_list(json *j, const jlist *l, int depth)
 {
     if (l->lazy)
         return j_fail(j->r, "tojson: a generator (of map, select, ...) is no JSON: | list makes it a list");
+    if (l->view)
+        return j_fail(j->r, "tojson: a %s is no JSON: | list makes it a list", l->view);
     if (l->n == 0)
         return put(j, "[]", 2);
     KVANT_TRY(put(j, "[", 1));

@@ -58,6 +58,7 @@ typedef struct jlist {
     size_t n, cap;
     int fixed; /* data of the caller: append is refused */
     int lazy;  /* Python's generator (map, select, ...): true even when empty, gone through once, no length */
+    const char *view; /* Python's name of what is no list: dict_items, dict_keys, dict_values, range; NULL: a list */
 } jlist;
 
 typedef struct jdict {
@@ -88,6 +89,18 @@ static inline jval j_float(double f)
 static inline int j_is_list(jval v)
 {
     return v.type == J_LIST || v.type == J_TUPLE;
+}
+
+/* A list or tuple itself: no generator, no view. */
+static inline int j_is_plain(jval v)
+{
+    return j_is_list(v) && !v.u.l->lazy && !v.u.l->view;
+}
+
+/* It has places: items by number, slices. */
+static inline int j_has_places(jval v)
+{
+    return j_is_list(v) && !v.u.l->lazy && (!v.u.l->view || v.u.l->view[0] == 'r');
 }
 
 static inline int j_is_number(jval v)

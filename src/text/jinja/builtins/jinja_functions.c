@@ -30,6 +30,7 @@ static int g_range(jinja_run *r, jval self, const jargs *a, jval *out)
         if (__builtin_add_overflow(i, v[2], &i))
             break;
     }
+    out->u.l->view = "range";
     return KVANT_OK;
 }
 

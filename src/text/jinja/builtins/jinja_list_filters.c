@@ -36,6 +36,8 @@ static int f_last(jinja_run *r, jval self, const jargs *a, jval *out)
     const jlist *l;
 
     (void)a;
+    if (j_is_list(self) && self.u.l->lazy)
+        return j_fail(r, "last: a generator (of map, select, ...) has no end to begin at: | list makes it a list");
     KVANT_TRY(j_iterate(r, self, &l));
     *out = l->n ? l->v[l->n - 1] : J_UNDEF_VALUE;
     return KVANT_OK;
@@ -63,22 +65,28 @@ static int f_list(jinja_run *r, jval self, const jargs *a, jval *out)
 
 static int f_items(jinja_run *r, jval self, const jargs *a, jval *out)
 {
-    if (self.type == J_UNDEF)
-        return copy(r, self, out);
-    if (self.type != J_DICT)
+    if (self.type != J_DICT && self.type != J_UNDEF)
         return j_fail(r, "items of %s, want a dict", j_type_name(self));
-    return jbuiltin_find(jinja_dict_methods, "items", 5)->fn(r, self, a, out);
+    KVANT_TRY(self.type == J_UNDEF ? copy(r, self, out)
+                                   : jbuiltin_find(jinja_dict_methods, "items", 5)->fn(r, self, a, out));
+    out->u.l->view = NULL;
+    out->u.l->lazy = 1;
+    return KVANT_OK;
 }
 
 static int f_reverse(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     const jval back[3] = { J_NONE_VALUE, J_NONE_VALUE, j_int(-1) };
+    const int used_up = j_is_list(self) && self.u.l->lazy; /* Python makes a list of it first */
     jval list = self;
 
     (void)a;
     if (self.type != J_STR)
         KVANT_TRY(copy(r, self, &list));
-    return j_slice_of(r, list, back, out);
+    KVANT_TRY(j_slice_of(r, list, back, out));
+    if (self.type != J_STR)
+        out->u.l->lazy = !used_up;
+    return KVANT_OK;
 }
 
 static int f_join(jinja_run *r, jval self, const jargs *a, jval *out)
@@ -205,6 +213,7 @@ static int f_unique(jinja_run *r, jval self, const jargs *a, jval *out)
         if (!jdict_put(&r->mem, seen.u.d, key, key, &r->mem.steps) || !jlist_add(&r->mem, out->u.l, l->v[i]))
             return j_nomem(r);
     }
+    out->u.l->lazy = 1;
     return KVANT_OK;
 }
 
@@ -280,6 +289,7 @@ static int f_batch(jinja_run *r, jval self, const jargs *a, jval *out)
         if (!jlist_add(&r->mem, row.u.l, i < l->n ? l->v[i] : a->v[1]))
             return j_nomem(r);
     }
+    out->u.l->lazy = 1;
     return KVANT_OK;
 }
 

@@ -95,10 +95,11 @@ static int m_items(jinja_run *r, jval self, const jargs *a, jval *out)
         pair.u.l->n = 2;
         out->u.l->v[out->u.l->n++] = pair;
     }
+    out->u.l->view = "dict_items";
     return KVANT_OK;
 }
 
-static int listed(jinja_run *r, const jval *v, size_t n, jval *out)
+static int listed(jinja_run *r, const jval *v, size_t n, const char *view, jval *out)
 {
     KVANT_TRY(j_charge(r, n));
     if (!j_list(&r->mem, n, out))
@@ -106,19 +107,20 @@ static int listed(jinja_run *r, const jval *v, size_t n, jval *out)
     if (n)
         memcpy(out->u.l->v, v, n * sizeof *v);
     out->u.l->n = n;
+    out->u.l->view = view;
     return KVANT_OK;
 }
 
 static int m_keys(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    return listed(r, self.u.d->keys, self.u.d->n, out);
+    return listed(r, self.u.d->keys, self.u.d->n, "dict_keys", out);
 }
 
 static int m_values(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
-    return listed(r, self.u.d->vals, self.u.d->n, out);
+    return listed(r, self.u.d->vals, self.u.d->n, "dict_values", out);
 }
 
 static int m_dict_copy(jinja_run *r, jval self, const jargs *a, jval *out)
@@ -145,7 +147,7 @@ static int m_changed(jinja_run *r, jval self, const jargs *a, jval *out)
     jval now;
     int same = 0;
 
-    KVANT_TRY(listed(r, a->rest, (size_t)a->n_rest, &now));
+    KVANT_TRY(listed(r, a->rest, (size_t)a->n_rest, NULL, &now));
     if (self.u.loop->changed.type == J_LIST)
         KVANT_TRY(j_equal(r, self.u.loop->changed, now, &same));
     self.u.loop->changed = now;

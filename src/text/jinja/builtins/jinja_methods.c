@@ -43,6 +43,12 @@ static int m_lower(jinja_run *r, jval self, const jargs *a, jval *out)
     return jstr_recase(r, self.u.s, JCASE_LOWER, out);
 }
 
+static int m_casefold(jinja_run *r, jval self, const jargs *a, jval *out)
+{
+    (void)a;
+    return jstr_recase(r, self.u.s, JCASE_FOLD, out);
+}
+
 static int m_title(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     (void)a;
@@ -424,6 +430,7 @@ static int m_islower(jinja_run *r, jval self, const jargs *a, jval *out)
 
 /* ---- format: {} {0} {name}, without format specifications ---- */
 
+/* NULL: there is none, or {} and {0} are mixed: *next counts the {}, -1 where {0} came first. */
 static const jval *format_field(const jargs *a, const jstr *s, size_t from, size_t to, int *next)
 {
     int64_t number = 0;
@@ -432,7 +439,10 @@ static const jval *format_field(const jargs *a, const jstr *s, size_t from, size
     while (i < to && to - from < 6 && s->s[i] >= '0' && s->s[i] <= '9')
         number = number * 10 + (s->s[i++] - '0');
     if (i == to) {
+        if (to > from ? *next > 0 : *next < 0)
+            return NULL;
         int at = to > from ? (int)number : (*next)++;
+        *next = to > from ? -1 : *next;
         return at < a->n_rest ? &a->rest[at] : NULL;
     }
     for (int k = 0; k < a->n_kw; k++)
@@ -475,7 +485,7 @@ const jbuiltin jinja_str_methods[] = {
     { "split", m_split, "sep,maxsplit" }, { "rsplit", m_rsplit, "sep,maxsplit" },
     { "splitlines", m_splitlines, "keepends" }, { "startswith", m_startswith, "prefix!,start,end" },
     { "endswith", m_endswith, "suffix!,start,end" }, { "replace", m_replace, "old!,new!,count" },
-    { "upper", m_upper, "" }, { "lower", m_lower, "" }, { "casefold", m_lower, "" }, { "title", m_title, "" },
+    { "upper", m_upper, "" }, { "lower", m_lower, "" }, { "casefold", m_casefold, "" }, { "title", m_title, "" },
     { "capitalize", m_capitalize, "" }, { "join", m_join, "iterable!" }, { "format", m_format, "**" },
     { "find", m_find, "sub!" }, { "rfind", m_rfind, "sub!" }, { "index", m_index, "sub!" },
     { "count", m_str_count, "sub!" }, { "partition", m_partition, "sep!" },

@@ -1,6 +1,7 @@
 /* jinja_text_filters.c: filters that work on one value as text or number. */
 #include "text/jinja/jinja_methods.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -152,7 +153,7 @@ typedef struct directive {
 
 static size_t read_directive(const jstr *s, size_t i, directive *d)
 {
-    *d = (directive){ .precision = 6 };
+    *d = (directive){ .precision = -1 };
     for (; i < s->n && (s->s[i] == '-' || s->s[i] == '0'); i++)
         *(s->s[i] == '-' ? &d->left : &d->zero) = 1;
     for (; i < s->n && s->s[i] >= '0' && s->s[i] <= '9' && d->width < 100; i++)
@@ -168,11 +169,9 @@ static int formatted(jinja_run *r, const directive *d, jval v, jbuf *b)
 {
     char text[400];
 
-    if (d->kind == 's' && !d->width)
-        return j_print(r, b, v);
-    if (d->kind == 'r' && !d->width)
-        return j_repr(r, b, v, 0);
-    if (!j_is_number(v) || !strchr("difx", d->kind))
+    if (strchr("sr", d->kind) && !d->width && d->precision < 0)
+        return d->kind == 's' ? j_print(r, b, v) : j_repr(r, b, v, 0);
+    if (!j_is_number(v) || !strchr("difx", d->kind) || (d->kind != 'f' && d->precision >= 0))
         return j_fail(r, "format: %%%c of %s", d->kind, j_type_name(v));
     KVANT_TRY(j_charge(r, 32));
     const int64_t whole = v.type == J_FLOAT ? (fabs(v.u.f) < 9e18 ? (int64_t)v.u.f : 0) : j_integer(v);
@@ -180,7 +179,7 @@ static int formatted(jinja_run *r, const directive *d, jval v, jbuf *b)
     char format[16];
     snprintf(format, sizeof format, d->kind == 'f' ? "%s.*f" : d->kind == 'x' ? "%sllx" : "%slld", spec);
     if (d->kind == 'f')
-        snprintf(text, sizeof text, format, d->width, d->precision, j_number(v));
+        snprintf(text, sizeof text, format, d->width, d->precision < 0 ? 6 : d->precision, j_number(v));
     else
         snprintf(text, sizeof text, format, d->width, (long long)whole);
     return jbuf_text(r, b, text, strlen(text));
@@ -213,6 +212,18 @@ static int f_format(jinja_run *r, jval self, const jargs *a, jval *out)
 
 /* ---- numbers ---- */
 
+/* Python takes 0b and 0o before numbers of their bases, as C does 0x. */
+static char *after_prefix(char *text, int base)
+{
+    char *digits = text + (*text == '+' || *text == '-');
+    const char letter = base == 2 ? 'b' : base == 8 ? 'o' : 0;
+
+    if (!letter || digits[0] != '0' || (digits[1] | 0x20) != letter)
+        return text;
+    digits[1] = *text == '-' ? '-' : '+';
+    return digits + 1;
+}
+
 /* A number at the whole of s; 0: it is none. */
 static int read_number(jinja_run *r, const jstr *s, int base, jval *out)
 {
@@ -226,9 +237,12 @@ static int read_number(jinja_run *r, const jstr *s, int base, jval *out)
     for (size_t i = from; i < to; i++)
         if (s->s[i] != '_')
             text[n++] = s->s[i];
+        else if (i == from || i + 1 == to || !isalnum((unsigned char)s->s[i - 1]) ||
+                 !isalnum((unsigned char)s->s[i + 1]))
+            return 0; /* between digits alone */
     text[n] = 0;
     errno = 0;
-    *out = j_int(strtoll(text, &end, base));
+    *out = j_int(strtoll(after_prefix(text, base), &end, base));
     if (!errno && !*end)
         return 1;
     if (strpbrk(text, "xX(")) /* C reads hexadecimal floats, Python does not */
@@ -246,6 +260,8 @@ static int f_int(jinja_run *r, jval self, const jargs *a, jval *out)
     KVANT_TRY(jargs_int(r, a, 1, "int", 10, &base));
     if (base < 2 || base > 36)
         return j_fail(r, "int: base %lld", (long long)base);
+    if (self.type == J_UNDEF)
+        return j_undefined_error(r, self);
     *out = j_int(none);
     if (self.type == J_STR && !read_number(r, self.u.s, (int)base, &v))
         return KVANT_OK;
@@ -253,6 +269,8 @@ static int f_int(jinja_run *r, jval self, const jargs *a, jval *out)
         *out = j_int(j_integer(v));
     else if (v.type == J_FLOAT && fabs(v.u.f) < 9e18)
         *out = j_int((int64_t)v.u.f);
+    else if (v.type == J_FLOAT && isfinite(v.u.f))
+        return j_fail(r, "int: %g is beyond 64 bits", v.u.f);
     return KVANT_OK;
 }
 
@@ -260,6 +278,8 @@ static int f_float(jinja_run *r, jval self, const jargs *a, jval *out)
 {
     jval v = self;
 
+    if (self.type == J_UNDEF)
+        return j_undefined_error(r, self);
     *out = a->given ? a->v[0] : j_float(0);
     if (self.type == J_STR && !read_number(r, self.u.s, 10, &v))
         return KVANT_OK;

@@ -66,6 +66,7 @@ static size_t escape(const char *s, size_t n, uint8_t *out, int *len)
     return *len ? (size_t)digits + 1 : 0;
 }
 
+/* SIZE_MAX: an escape of a code point that is none. */
 static size_t unescape(const char *s, size_t n, char *out)
 {
     size_t len = 0;
@@ -78,6 +79,8 @@ static size_t unescape(const char *s, size_t n, char *out)
             memcpy(out + len, c, (size_t)k);
             len += (size_t)k;
             i += took + 1;
+        } else if (s[i] == '\\' && i + 1 < n && strchr("xuUN", s[i + 1]) && s[i + 1]) {
+            return SIZE_MAX;
         } else {
             out[len++] = s[i++];
         }
@@ -101,8 +104,12 @@ static int string(jparser *p)
     char *text = jarena_alloc(&p->t->mem, cap + 1);
     if (!text)
         return jparse_nomem(p);
-    for (; p->lex.kind == JT_STRING; jlex_next(&p->lex))
-        n += unescape(p->lex.s + p->lex.from, p->lex.to - p->lex.from, text + n);
+    for (; p->lex.kind == JT_STRING; jlex_next(&p->lex)) {
+        size_t more = unescape(p->lex.s + p->lex.from, p->lex.to - p->lex.from, text + n);
+        if (more == SIZE_MAX)
+            return jparse_fail(p, p->lex.from, "a text with \\x, \\u, \\U or \\N that names no character");
+        n += more;
+    }
     if (!j_string(&p->t->mem, text, n, JINJA_TEMPLATE, &v))
         return jparse_nomem(p);
     return jemit_const(p, v, pos);
