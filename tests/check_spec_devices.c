@@ -7,13 +7,16 @@
  *
  * Fed texts: some sequences at once with 0 to 7 drafts each, of which a chance says how many are the text's, are copied
  * now and then; by steps that give logits and by steps that give the likeliest token.  How far a device's own ways
- * without drafts are apart, a token alone and beside others, is measured first: drafts may be about as far.  Own texts:
- * sessions with a drafter that mostly knows the text, with the model itself as draft model, with its own block. */
+ * without drafts are apart, a token alone and beside others, is measured first: drafts may be about as far.  A mixture
+ * is run as it is with f32 products, and with all of its experts used with auto's, by which a router would choose anew
+ * now and then.  Own texts: sessions with a drafter that mostly knows the text, with the model itself as draft model,
+ * with its own block. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
 #include "engine/session_impl.h"
+#include "support/all_experts.h"
 #include "support/check.h"
 #include "support/device_here.h"
 #include "support/serve_rig.h"
@@ -36,7 +39,7 @@ static const struct subject {
 };
 
 typedef struct rig {
-    const char *path, *type, *device;
+    const char *path, *file, *type, *device; /* file: of path, or of the same with all experts used */
     int compute, quick;                /* quick: two texts, of which the last tokens are fed one by one */
     kvant_model *m;
     kvant_engine *e;
@@ -69,7 +72,7 @@ static int open_model(rig *r)
     kvant_model_params mp = kvant_model_defaults();
     kvant_diag d = { "" };
 
-    mp.path = r->path;
+    mp.path = r->file;
     CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK, "%s", d.text);
     r->vocab = r->m ? kvant_model_get_info(r->m)->n_vocab : 0;
     return r->m != NULL;
@@ -451,7 +454,7 @@ static void compare(own *o, serve_rig *s, const char *drafter)
 
 static void run_session(own *o, const char *drafter, int spec, kvant_engine *draft)
 {
-    const kvant_model_params mp = { .size = sizeof mp, .path = o->r->path };
+    const kvant_model_params mp = { .size = sizeof mp, .path = o->r->file };
     kvant_session_params sp = kvant_session_defaults();
     serve_rig s;
 
@@ -494,21 +497,31 @@ static void check_own(rig *r)
 
 /* ---- devices ---- */
 
+static void check_model(const struct subject *s, rig *r)
+{
+    if (!open_model(r))
+        return;
+    check_fed(r);
+    printf("%s on %s, %s, %s: logits off by NMSE %.2g at most\n", r->path, r->device, r->type,
+           r->compute ? "f32" : "auto", r->worst);
+    fflush(stdout);
+    if (r->compute == KVANT_COMPUTE_AUTO && (!r->quick || s->own))
+        check_own(r);
+    kvant_model_close(r->m);
+    for (int i = 0; i < SEQS; i++)
+        free(r->logits[i]);
+}
+
 static void check_subject(const struct subject *s, const char *device, int compute, int quick)
 {
-    rig r = { .path = s->path, .type = s->type, .device = device, .compute = compute, .quick = quick, .random = { 5 } };
+    char copy[] = "/tmp/kvant-check-spec-XXXXXX";
+    const int all = compute == KVANT_COMPUTE_AUTO && all_experts(s->path, copy);
+    rig r = { .path = s->path, .file = all ? copy : s->path, .type = s->type, .device = device, .compute = compute,
+              .quick = quick, .random = { 5 } };
 
-    if (!open_model(&r))
-        return;
-    check_fed(&r);
-    printf("%s on %s, %s, %s: logits off by NMSE %.2g at most\n", r.path, device, r.type, compute ? "f32" : "auto",
-           r.worst);
-    fflush(stdout);
-    if (compute == KVANT_COMPUTE_AUTO && (!quick || s->own))
-        check_own(&r);
-    kvant_model_close(r.m);
-    for (int i = 0; i < SEQS; i++)
-        free(r.logits[i]);
+    check_model(s, &r);
+    if (all)
+        unlink(copy);
 }
 
 static void check_device(const char *device, int all)
