@@ -9,10 +9,11 @@ endif()
 file(GLOB sources CONFIGURE_DEPENDS src/devices/metal/shim/*.c)
 add_library(kvant_metal_shim STATIC ${sources})
 target_link_libraries(kvant_metal_shim PUBLIC kvant_flags kvant_static)
+set(stdlib ${CMAKE_SOURCE_DIR}/src/devices/metal/shim/shim_abi.h ${CMAKE_SOURCE_DIR}/src/devices/metal/shim/metal_stdlib.h)
 add_custom_command(OUTPUT ${KVANT_PORTABLE_DIR}/metal_stdlib.inc
-    COMMAND ${CMAKE_COMMAND} -DIN=${CMAKE_SOURCE_DIR}/src/devices/metal/shim/metal_stdlib.h
-        -DOUT=${KVANT_PORTABLE_DIR}/metal_stdlib.inc -P ${CMAKE_SOURCE_DIR}/cmake/bytes.cmake
-    DEPENDS src/devices/metal/shim/metal_stdlib.h cmake/bytes.cmake VERBATIM)
+    COMMAND ${CMAKE_COMMAND} "-DIN=${stdlib}" -DOUT=${KVANT_PORTABLE_DIR}/metal_stdlib.inc
+        -P ${CMAKE_SOURCE_DIR}/cmake/bytes.cmake
+    DEPENDS ${stdlib} cmake/bytes.cmake VERBATIM)
 set_source_files_properties(src/devices/metal/shim/shim_program.c PROPERTIES INCLUDE_DIRECTORIES "${KVANT_PORTABLE_DIR}"
     OBJECT_DEPENDS ${KVANT_PORTABLE_DIR}/metal_stdlib.inc)
 if(TARGET kvant_cli)

@@ -1,6 +1,7 @@
-/* metal_stdlib.h: what the kernels may use of MSL 3, as C++17: the shim's <metal_stdlib>.  No other header is included,
- * so that what MSL does not have is an error here too.  With KVANT_SHIM_CHECK address spaces are those of clang, and
- * nothing runs (tools/check_msl); without it they are empty, and the compiler's calls for accesses go to the shim. */
+/* metal_stdlib.h: what the kernels may use of MSL 3, as C++17: the shim's <metal_stdlib>, behind shim_abi.h.  It
+ * includes no header, so that what MSL does not have is an error here too.  With KVANT_SHIM_CHECK address spaces are
+ * those of clang, and nothing runs (tools/check_msl); without it they are empty, and the compiler's calls for accesses
+ * go to the shim. */
 #ifndef KVANT_SHIM_METAL_STDLIB
 #define KVANT_SHIM_METAL_STDLIB
 
@@ -75,14 +76,6 @@ void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stri
 #define SHIM_ADDRESS(p) nullptr
 #else
 #define SHIM_ADDRESS(p) (p)
-/* shim.h: struct shim_hooks */
-struct shim_hooks {
-    void (*access)(const void *p, int bytes, int write);
-    void (*word)(const void *p, int write);
-    void *(*local)(__SIZE_TYPE__ bytes);
-    void (*barrier)(int device_memory, int line);
-    void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
-};
 extern "C" {
 __attribute__((visibility("default"))) const shim_hooks *kvant_shim_hooks;
 extern __attribute__((visibility("hidden"))) const char __ehdr_start[], _end[];
@@ -106,15 +99,6 @@ SHIM_QUIET void shim_matrix(int kind, int line, float **parts, const void *p, ui
 
 /* ---- what the compiler calls at each access ---- */
 
-/* shim.h: struct shim_view, and why.  It lies at a multiple of SHIM_REGION, and the stacks of threads behind it. */
-enum { SHIM_REGION = 128 << 20, SHIM_LOCAL = 64 << 10, SHIM_OPEN = 64, SHIM_PAGE = 4096 };
-struct shim_view {
-    __UINTPTR_TYPE__ stacks, stacks_bytes, local;
-    struct { __UINTPTR_TYPE__ from, bytes; } open[SHIM_OPEN];
-    int32_t runs;
-    uint32_t moment;
-    uint64_t calm[SHIM_LOCAL / 4];
-};
 #define SHIM_CALL SHIM_QUIET void
 #define SHIM_STACK_RETURNS                                                                                             \
     char here;                                                                                                         \
@@ -133,7 +117,7 @@ struct shim_view {
     SHIM_CALL name(void *p)                                                                                            \
     {                                                                                                                  \
         SHIM_STACK_RETURNS                                                                                             \
-        if (n == 4 && at - view->local < SHIM_LOCAL) {                                                                 \
+        if (n == 4 && at - view->local < 2 * SHIM_LOCAL) {                                                             \
             const uint64_t whose = SHIM_CALM(at, view);                                                                \
             if (at % wants == 0 && (whose == (uint32_t)view->runs || whose == 0xffffffffu))                           \
                 return;                                                                                                \
@@ -148,7 +132,8 @@ struct shim_view {
     SHIM_CALL name(void *p)                                                                                            \
     {                                                                                                                  \
         SHIM_STACK_RETURNS                                                                                             \
-        if (n == 4 && at - view->local < SHIM_LOCAL && at % 4 == 0 && SHIM_CALM(at, view) == (uint32_t)view->runs)   \
+        if (n == 4 && at - view->local < 2 * SHIM_LOCAL && at % 4 == 0 &&                                              \
+            SHIM_CALM(at, view) == (uint32_t)view->runs)                                                               \
             return;                                                                                                    \
         SHIM_ASK(n, 1)                                                                                                 \
     }

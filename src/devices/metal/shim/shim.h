@@ -14,20 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/error.h"
+#include "devices/metal/shim/shim_abi.h"
 
 /* Stacks are not a power of two apart, so that they do not share lines of the CPU's caches. */
-enum { SHIM_THREADS = 1024, SHIM_STACK = (64 << 10) + 320, SHIM_LOCAL = 32 << 10, SHIM_ARRAYS = 32, SHIM_BUFFERS = 31,
-       SHIM_TEAM = 32,                             /* threads of a simdgroup */
-       SHIM_REGION = 128 << 20 };                  /* metal_stdlib.h has it too */
+enum { SHIM_THREADS = 1024, SHIM_STACK = (64 << 10) + 320, SHIM_ARRAYS = 32, SHIM_BUFFERS = 31,
+       SHIM_TEAM = 32 };                           /* threads of a simdgroup */
 
-/* The compiled text calls these. */
-typedef struct shim_hooks {
-    void (*access)(const void *p, int bytes, int write);
-    void (*word)(const void *p, int write);        /* the same of four bytes that may be threadgroup memory */
-    void *(*local)(size_t bytes);                  /* the next threadgroup array of the kernel */
-    void (*barrier)(int device, int line);         /* device: device memory too */
-    void (*matrix)(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes);
-} shim_hooks;
 extern const shim_hooks shim_hooks_here;
 
 /* ---- a program: shim_program.c ---- */
@@ -73,19 +65,7 @@ typedef struct shim_stamp { uint32_t wrote, read; int32_t writer, reader; } shim
 /* A stamp for every 1 << shift bytes from begin on, which is a multiple of 4; those touched so far: first to end. */
 typedef struct shim_record { uintptr_t begin; shim_stamp *stamps; size_t first, end; int shift; } shim_record;
 
-/* A kernel's own code looks at this before it calls shim_access; metal_stdlib.h has it too.  open: bytes that every
- * thread may read; the entry of an address is that of its page.  calm: of a word of threadgroup memory, the moment and,
- * in the lower half, whose accesses change nothing any more: those of a thread that has read and written it, or, with
- * SHIM_CALM_ALL, everyone's reads. */
-enum { SHIM_OPEN = 64, SHIM_PAGE = 4096 };
-#define SHIM_CALM_ALL UINT32_MAX
-typedef struct shim_view {
-    uintptr_t stacks, stacks_bytes, local;
-    struct { uintptr_t from, bytes; } open[SHIM_OPEN];
-    int32_t thread;                                /* the one that runs, or as in a stamp */
-    uint32_t moment;                               /* now, for threadgroup memory */
-    uint64_t calm[2 * SHIM_LOCAL / 4];
-} shim_view;
+#define SHIM_CALM_ALL UINT32_MAX                   /* shim_view: everyone's reads */
 
 enum { SHIM_FRESH, SHIM_WAITS, SHIM_ENDED, SHIM_MATRIX };
 enum { SHIM_LOAD, SHIM_STORE, SHIM_MULTIPLY };     /* metal_stdlib.h has them too */

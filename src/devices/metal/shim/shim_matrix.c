@@ -74,7 +74,7 @@ static void multiply(const shim_fiber *team)
 /* The last thread of a simdgroup has come; its accesses are the simdgroup's. */
 static void perform(shim_group *g, int first)
 {
-    const int thread = g->view.thread;
+    const int thread = g->view.runs;
     shim_fiber *team = &g->fibers[first];
     const shim_op *o = &g->fibers[thread].op;
 
@@ -82,12 +82,12 @@ static void perform(shim_group *g, int first)
         if (!same(g, thread, t))
             shim_found("calls the matrix operation of line %d, thread %d of its simdgroup that of line %d: not the same, "
                        "or not with the same arguments", o->line, t, g->fibers[t].op.line);
-    g->view.thread = -2 - first / SHIM_TEAM;
+    g->view.runs = -2 - first / SHIM_TEAM;
     if (o->kind == SHIM_MULTIPLY)
         multiply(team);
     else
         move(team, o);
-    g->view.thread = thread;
+    g->view.runs = thread;
     for (int t = first; t < first + SHIM_TEAM; t++) {
         g->fibers[t].state = SHIM_WAITS;
         g->fibers[t].ready = t != thread;
@@ -97,8 +97,8 @@ static void perform(shim_group *g, int first)
 void shim_matrix(int kind, int line, float **parts, const void *p, uint64_t stride, int bytes)
 {
     shim_group *g = shim_now;
-    const int first = g->view.thread / SHIM_TEAM * SHIM_TEAM;
-    shim_fiber *f = &g->fibers[g->view.thread];
+    const int first = g->view.runs / SHIM_TEAM * SHIM_TEAM;
+    shim_fiber *f = &g->fibers[g->view.runs];
 
     if (first + SHIM_TEAM > g->launch->threads)
         shim_found("uses a matrix in a simdgroup of %d threads", g->launch->threads - first);

@@ -45,18 +45,18 @@ static shim_stamp *stamps_of(shim_record *r, uintptr_t a, int bytes, int *n)
 /* Another's, or a simdgroup's. */
 static int conflicts(const shim_group *g, int thread)
 {
-    return thread != g->view.thread || thread < 0;
+    return thread != g->view.runs || thread < 0;
 }
 
 static void mark_write(const shim_group *g, shim_stamp *s, uint32_t moment)
 {
     s->wrote = moment;
-    s->writer = g->view.thread;
+    s->writer = g->view.runs;
 }
 
 static void mark_read(const shim_group *g, shim_stamp *s, uint32_t moment)
 {
-    s->reader = s->read == moment && s->reader != g->view.thread ? SEVERAL : g->view.thread;
+    s->reader = s->read == moment && s->reader != g->view.runs ? SEVERAL : g->view.runs;
     s->read = moment;
 }
 
@@ -78,7 +78,7 @@ static void add_array(shim_group *g, size_t bytes)
 void *shim_local(size_t bytes)
 {
     shim_group *g = shim_now;
-    const int i = g->fibers[g->view.thread].arrays++;
+    const int i = g->fibers[g->view.runs].arrays++;
 
     if (i == g->n_arrays)
         add_array(g, bytes);
@@ -280,7 +280,7 @@ void shim_word(const void *p, int write)
     const size_t at = (uintptr_t)p - g->view.local;
     const int array = at < 2 * SHIM_LOCAL ? g->array_at[at / 16] - 1 : -1;
     const shim_record *r = &g->arrays[array < 0 ? 0 : array];
-    const int32_t thread = g->view.thread;
+    const int32_t thread = g->view.runs;
     const uint32_t now = g->view.moment;
 
     if (array < 0 || at % 4 != 0 || at + 4 > g->array_end[array] || r->shift != 2) {

@@ -28,7 +28,7 @@ void shim_found(const char *format, ...)
 {
     shim_group *g = shim_now;
     va_list args;
-    const int thread = g->view.thread, team = thread < 0;
+    const int thread = g->view.runs, team = thread < 0;
     int n = snprintf(g->found, sizeof g->found, "%s: %s %d of group %u,%u,%u ", g->launch->kernel,
                      team ? "simdgroup" : "thread", team ? -2 - thread : thread, g->at[0], g->at[1], g->at[2]);
 
@@ -41,19 +41,19 @@ void shim_found(const char *format, ...)
 /* Returns the mark to go on at when this thread pauses: its simdgroup's next, as in run_team, else the scheduler. */
 static shim_mark *successor(shim_group *g)
 {
-    const int next = g->view.thread + g->step;
+    const int next = g->view.runs + g->step;
 
     if (next < g->team || next >= g->team + g->team_threads || !g->fibers[next].ready ||
         g->fibers[next].state == SHIM_FRESH)
         return &g->scheduler;
     g->fibers[next].ready = 0;
-    g->view.thread = next;
+    g->view.runs = next;
     return &g->fibers[next].at;
 }
 
 void shim_pause(int state)
 {
-    shim_fiber *f = &shim_now->fibers[shim_now->view.thread];
+    shim_fiber *f = &shim_now->fibers[shim_now->view.runs];
 
     f->state = state;
     change(&f->at, successor(shim_now));
@@ -61,7 +61,7 @@ void shim_pause(int state)
 
 static void barrier(int device, int line)
 {
-    shim_fiber *f = &shim_now->fibers[shim_now->view.thread];
+    shim_fiber *f = &shim_now->fibers[shim_now->view.runs];
 
     f->device = device;
     f->line = line;
@@ -74,7 +74,7 @@ static void run_kernel(void)
 {
     shim_group *g = shim_now;
     const shim_launch *l = g->launch;
-    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->view.thread, 0, 0 },
+    uint32_t group[3] = { g->at[0], g->at[1], g->at[2] }, thread[3] = { (uint32_t)g->view.runs, 0, 0 },
              team = thread[0] / SHIM_TEAM;
     void *args[SHIM_BUFFERS + 3];
 
@@ -112,7 +112,7 @@ static void start(shim_group *g, int thread)
 /* Runs a thread, and those that follow it, until one waits that has no successor, or something is found. */
 static __attribute__((noinline)) void resume(shim_group *g, int thread)
 {
-    g->view.thread = thread;
+    g->view.runs = thread;
     g->fibers[thread].ready = 0;
     if (g->fibers[thread].state != SHIM_FRESH)
         change(&g->scheduler, &g->fibers[thread].at);
