@@ -47,7 +47,7 @@ int request_read_salt(const json_t *o, char **salt, api_error *e)
 int request_check_unsupported(const json_t *o, int chat, api_error *e)
 {
     static const char *const arrays[] = { "functions", "images", "tools" };
-    const char *choice = json_string_value(json_object_get(o, "tool_choice"));
+    const char *choice = body_text(json_object_get(o, "tool_choice"));
     const json_t *suffix = body_field(o, "suffix"), *best_of = body_field(o, "best_of");
 
     for (int i = 0; i < 3; i++) {
@@ -59,7 +59,7 @@ int request_check_unsupported(const json_t *o, int chat, api_error *e)
     }
     if (choice && !json_array_size(body_field(o, "tools")) && strcmp(choice, "none") && strcmp(choice, "auto"))
         return api_fail(e, BAD, "tool_choice", "tool_choice: %.40s, but there are no tools", choice);
-    if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
+    if (suffix && !(body_is_text(suffix) && json_string_length(suffix) == 0))
         return api_fail(e, API_UNSUPPORTED, "suffix", "suffix: not supported: nothing fills in the middle here");
     if (best_of &&
         !(json_is_integer(best_of) && (json_integer_value(best_of) == 1 || json_equal(best_of, body_field(o, "n")))))
@@ -81,7 +81,7 @@ static int read_stream(const json_t *o, api_request *r, api_error *e)
     if (!options)
         return API_OK;
     if (!json_is_object(options))
-        return api_fail(e, BAD, "stream_options", "stream_options: wanted an object");
+        return body_wrong(e, "stream_options", options, "stream_options: wanted an object");
     if (!r->stream)
         return api_fail(e, BAD, "stream_options", "stream_options: wanted together with stream: true");
     API_TRY(body_bool(options, "include_usage", &r->include_usage, e));

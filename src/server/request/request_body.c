@@ -2,6 +2,7 @@
 #include "server/request/request_impl.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "server/request/json_scan.h"
@@ -41,7 +42,7 @@ int body_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *
         return API_OK;
     int64_t n;
     if (!whole_number(x, &n) || n < lo || n > hi)
-        return api_fail(e, BAD, key, "%s: wanted an integer from %lld to %lld", key, (long long)lo, (long long)hi);
+        return body_wrong(e, key, x, "%s: wanted an integer from %lld to %lld", key, (long long)lo, (long long)hi);
     *v = n;
     return API_OK;
 }
@@ -63,7 +64,7 @@ int body_num(const json_t *o, const char *key, double lo, double hi, float *v, a
         return API_OK;
     double d = json_number_value(x);
     if (!json_is_number(x) || !(d >= lo && d <= hi))
-        return api_fail(e, BAD, key, "%s: wanted a number from %g to %g", key, lo, hi);
+        return body_wrong(e, key, x, "%s: wanted a number from %g to %g", key, lo, hi);
     *v = (float)d;
     return API_OK;
 }
@@ -75,7 +76,7 @@ int body_bool(const json_t *o, const char *key, int *v, api_error *e)
     if (!x)
         return API_OK;
     if (!json_is_boolean(x))
-        return api_fail(e, BAD, key, "%s: wanted true or false", key);
+        return body_wrong(e, key, x, "%s: wanted true or false", key);
     *v = json_is_true(x);
     return API_OK;
 }
@@ -88,7 +89,7 @@ int body_string(const json_t *o, const char *key, size_t max, const char **v, si
     if (!x)
         return API_OK;
     if (!body_is_text(x) || json_string_length(x) > max)
-        return api_fail(e, BAD, key, "%s: wanted a string of at most %zu bytes", key, max);
+        return body_wrong(e, key, x, "%s: wanted a string of at most %zu bytes", key, max);
     *v = json_string_value(x);
     *n = json_string_length(x);
     return API_OK;
@@ -99,17 +100,47 @@ int body_is_text(const json_t *v)
     return json_is_string(v) && !json_is_wide(v);
 }
 
-const char *body_found(const json_t *v, char text[BODY_FOUND])
+const char *body_text(const json_t *v)
+{
+    return body_is_text(v) ? json_string_value(v) : NULL;
+}
+
+/* Appends to a text of BODY_FOUND as long as there is room; then the dump ends. */
+static int add_found(const char *piece, size_t n, void *text)
 {
     static const char more[] = "...";
-    const size_t room = BODY_FOUND - sizeof more;
+    const size_t at = strlen(text), room = BODY_FOUND - sizeof more - at;
 
+    memcpy((char *)text + at, piece, n < room ? n : room);
+    if (n <= room)
+        return 0;
+    memcpy((char *)text + at + room, more, sizeof more);
+    return -1;
+}
+
+const char *body_found(const json_t *v, char text[BODY_FOUND])
+{
     memset(text, 0, BODY_FOUND);
     if (!v || json_is_wide(v))
         snprintf(text, BODY_FOUND, "%.40s", v ? json_string_value(v) + 1 : "nothing");
-    else if (json_dumpb(v, text, room, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) > room)
-        memcpy(text + strlen(text), more, sizeof more);
+    else
+        json_dump_callback(v, add_found, text,
+                           JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
     return text;
+}
+
+int body_wrong(api_error *e, const char *key, const json_t *v, const char *fmt, ...)
+{
+    static const char mark[] = ": wanted ";
+    char found[BODY_FOUND], text[sizeof e->message];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const char *at = strstr(text, mark);
+    const int n = (int)(at ? at - text : (long)strlen(text));
+    return api_fail(e, BAD, key, "%.*s: found %s, %s", n, text, body_found(v, found), at ? at + 2 : "");
 }
 
 int body_read(const char *body, size_t len, json_t **out, api_error *e)

@@ -41,7 +41,7 @@ static int one_bias(const request_env *env, int64_t id, const json_t *value, api
     if (id < 0 || id >= width)
         return api_fail(e, BAD, "logit_bias", "logit_bias: wanted token ids from 0 to %d", width - 1);
     if (!(json_is_number(value) || json_is_false(value)) || !(v >= -100 && v <= 100))
-        return api_fail(e, BAD, "logit_bias", "logit_bias: token %d: wanted a number from -100 to 100, or false",
+        return body_wrong(e, "logit_bias", value, "logit_bias: token %d: wanted a number from -100 to 100, or false",
                         (int)id);
     if (r->sampler.n_bias == REQUEST_MAX_BIAS)
         return api_fail(e, BAD, "logit_bias", "logit_bias: wanted at most %d tokens", REQUEST_MAX_BIAS);
@@ -88,11 +88,10 @@ static int bias_of_array(const request_env *env, const json_t *bias, api_request
     json_array_foreach((json_t *)bias, i, pair)
     {
         const json_t *id = json_array_get(pair, 0);
-        if (json_array_size(pair) != 2 || !(json_is_integer(id) || json_is_string(id)))
-            return api_fail(e, BAD, "logit_bias",
-                            "logit_bias: item %zu: wanted a pair of a token id, or a text, and its bias", i);
-        if (json_is_string(id))
-            API_TRY(bias_of_text(env, json_string_value(id), json_array_get(pair, 1), r, e));
+        if (json_array_size(pair) != 2 || !(json_is_integer(id) || body_is_text(id)))
+            return body_wrong(e, "logit_bias", pair, "logit_bias: item %zu: wanted a pair of a token id, or a text, and its bias", i);
+        if (body_is_text(id))
+            API_TRY(bias_of_text(env, body_text(id), json_array_get(pair, 1), r, e));
         else
             API_TRY(one_bias(env, json_integer_value(id), json_array_get(pair, 1), r, e));
     }
@@ -110,16 +109,16 @@ static int read_bias(const request_env *env, const json_t *o, api_request *r, ap
     if (json_is_object(bias))
         return bias_of_object(env, bias, r, e);
     return json_is_array(bias) ? bias_of_array(env, bias, r, e)
-                               : api_fail(e, BAD, "logit_bias", "logit_bias: wanted an object or an array of pairs");
+                               : body_wrong(e, "logit_bias", bias, "logit_bias: wanted an object or an array of pairs");
 }
 
 static int one_stop(api_request *r, const json_t *v, api_error *e)
 {
     size_t n = json_string_length(v);
 
-    if (!json_is_string(v) || n == 0 || n > REQUEST_MAX_STOP_BYTES)
-        return api_fail(e, BAD, "stop", "stop: wanted strings of 1 to %d bytes", REQUEST_MAX_STOP_BYTES);
-    char *s = kvant_strndup(json_string_value(v), n);
+    if (!body_is_text(v) || n == 0 || n > REQUEST_MAX_STOP_BYTES)
+        return body_wrong(e, "stop", v, "stop: wanted strings of 1 to %d bytes", REQUEST_MAX_STOP_BYTES);
+    char *s = kvant_strndup(body_text(v), n);
     if (!s)
         return api_no_memory(e);
     r->stop_len[r->n_stops] = (int)n;
@@ -135,10 +134,10 @@ static int read_stops(const json_t *o, api_request *r, api_error *e)
 
     if (!v)
         return API_OK;
-    if (json_is_string(v))
+    if (body_is_text(v))
         return one_stop(r, v, e);
     if (!json_is_array(v) || json_array_size(v) > REQUEST_MAX_STOPS)
-        return api_fail(e, BAD, "stop", "stop: wanted a string or an array of at most %d", REQUEST_MAX_STOPS);
+        return body_wrong(e, "stop", v, "stop: wanted a string or an array of at most %d", REQUEST_MAX_STOPS);
     json_array_foreach((json_t *)v, i, x) API_TRY(one_stop(r, x, e));
     return API_OK;
 }

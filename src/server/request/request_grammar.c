@@ -59,11 +59,11 @@ static int compile_regex(const request_env *env, const constraint *c, api_reques
     pattern_lengths n = { .cap = -1, .whole = 1, .raw = 1 };
     kvant_diag diag = { "" };
 
-    if (!json_is_string(c->regex) || json_is_wide(c->regex) || json_string_length(c->regex) > GRAMMAR_MAX_TEXT)
-        return api_fail(e, BAD, c->key, "%s: wanted a regular expression of at most %d bytes", c->key,
+    if (!body_is_text(c->regex) || json_string_length(c->regex) > GRAMMAR_MAX_TEXT)
+        return body_wrong(e, c->key, c->regex, "%s: wanted a regular expression of at most %d bytes", c->key,
                         GRAMMAR_MAX_TEXT);
     sbuf_puts(&b, "root ::= ");
-    if (grammar_from_pattern(json_string_value(c->regex), &n, &b, &diag) != KVANT_OK) {
+    if (grammar_from_pattern(body_text(c->regex), &n, &b, &diag) != KVANT_OK) {
         sbuf_free(&b);
         return api_fail(e, BAD, c->key, "%s: %s", c->key, diag.text);
     }
@@ -78,16 +78,16 @@ static int compile_choice(const request_env *env, const constraint *c, api_reque
     json_t *v;
 
     if (json_array_size(c->choice) < 1)
-        return api_fail(e, BAD, c->key, "%s: wanted an array of texts", c->key);
+        return body_wrong(e, c->key, c->choice, "%s: wanted an array of texts", c->key);
     sbuf_puts(&b, "root ::= ");
     json_array_foreach((json_t *)c->choice, i, v)
     {
-        if (!json_is_string(v) || json_is_wide(v)) {
+        if (!body_is_text(v)) {
             sbuf_free(&b);
-            return api_fail(e, BAD, c->key, "%s: item %zu: wanted a text", c->key, i);
+            return body_wrong(e, c->key, v, "%s: item %zu: wanted a text", c->key, i);
         }
         sbuf_puts(&b, i ? " | " : "");
-        schema_put_text(&b, json_string_value(v), json_string_length(v));
+        schema_put_text(&b, body_text(v), json_string_length(v));
     }
     sbuf_puts(&b, "\n");
     return compile_text(env, &b, c->key, r, e);
@@ -105,11 +105,11 @@ static int take_schema(constraint *c, const char *key, const json_t *v, api_erro
     c->n++;
     c->key = key;
     c->schema = (json_t *)v;
-    if (!json_is_string(v) || json_is_wide(v))
+    if (!body_is_text(v))
         return API_OK;
     json_decref(c->made);
     c->made = NULL;
-    if (json_read(json_string_value(v), json_string_length(v), &c->made, &diag) != KVANT_OK)
+    if (json_read(body_text(v), json_string_length(v), &c->made, &diag) != KVANT_OK)
         return api_fail(e, BAD, key, "%s: %s", key, diag.text);
     c->schema = c->made;
     return API_OK;
@@ -127,7 +127,7 @@ static int take_any_object(constraint *c, const char *key, api_error *e)
 
 static void take(constraint *c, const char *key, const json_t *v, const json_t **to)
 {
-    if (!v || (json_is_string(v) ? !json_string_length(v) : json_is_array(v) && !json_array_size(v)))
+    if (!v || (body_is_text(v) ? !json_string_length(v) : json_is_array(v) && !json_array_size(v)))
         return;
     c->n++;
     c->key = key;
@@ -137,13 +137,13 @@ static void take(constraint *c, const char *key, const json_t *v, const json_t *
 static int take_format(const json_t *format, constraint *c, api_error *e)
 {
     static const char key[] = "response_format";
-    const char *type = json_string_value(json_object_get(format, "type"));
+    const char *type = body_text(json_object_get(format, "type"));
     const json_t *wrapped = body_field(format, "json_schema"), *schema = body_field(wrapped, "schema");
 
     if (!format)
         return API_OK;
     if (!json_is_object(format))
-        return api_fail(e, BAD, key, "response_format: wanted an object");
+        return body_wrong(e, key, format, "response_format: wanted an object");
     if (type && strcmp(type, "text") == 0)
         return API_OK;
     schema = schema ? schema : body_field(format, "schema"); /* llama.cpp's place for it */
@@ -155,7 +155,8 @@ static int take_format(const json_t *format, constraint *c, api_error *e)
     else if (type && strcmp(type, "json_object") == 0 && !schema)
         return take_any_object(c, key, e);
     else if (!type || (strcmp(type, "json_object") && strcmp(type, "json_schema") && strcmp(type, "json")))
-        return api_fail(e, BAD, key, "response_format: type: wanted text, json_object, json_schema, regex or grammar");
+        return body_wrong(e, key, json_object_get(format, "type"),
+                          "response_format: type: wanted text, json_object, json_schema, regex or grammar");
     else if (!schema)
         return api_fail(e, BAD, key, "response_format: json_schema.schema: missing");
     else
@@ -186,7 +187,7 @@ static int take_structured(const json_t *o, const char *prefix, constraint *c, a
         else if (i < 4)
             take(c, key, v, places[i]);
         else if (!json_is_boolean(v))
-            return api_fail(e, BAD, key, "%s: wanted true or false", name);
+            return body_wrong(e, key, v, "%s: wanted true or false", name);
         else if (json_is_true(v))
             API_TRY(take_any_object(c, key, e));
     }
@@ -204,7 +205,7 @@ static int take_all(const json_t *o, constraint *c, api_error *e)
     take(c, "regex", body_field(o, "regex"), &c->regex);
     API_TRY(take_structured(o, "guided_", c, e));
     if (structured && !json_is_object(structured) && !(json_is_array(structured) && !json_array_size(structured)))
-        return api_fail(e, BAD, "structured_outputs", "structured_outputs: wanted an object");
+        return body_wrong(e, "structured_outputs", structured, "structured_outputs: wanted an object");
     API_TRY(take_structured(structured, "", c, e));
     return c->n <= 1 ? API_OK
                      : api_fail(e, BAD, c->key,
@@ -215,7 +216,7 @@ static int take_all(const json_t *o, constraint *c, api_error *e)
 
 static int compile(const request_env *env, const constraint *c, api_request *r, api_error *e)
 {
-    const char *text = json_string_value(c->gbnf);
+    const char *text = body_text(c->gbnf);
 
     if (r->calls != CALLS_NONE) {
         if (c->n && !c->schema)
@@ -223,8 +224,8 @@ static int compile(const request_env *env, const constraint *c, api_request *r, 
                             "tools: not together with %s (but with a schema, or tool_choice none)", c->key);
         return tools_grammar(env, r, c->schema, e);
     }
-    if (c->gbnf && (!text || json_is_wide(c->gbnf) || json_string_length(c->gbnf) > GRAMMAR_MAX_TEXT))
-        return api_fail(e, BAD, c->key, "%s: wanted a string of at most %d bytes", c->key, GRAMMAR_MAX_TEXT);
+    if (c->gbnf && (!text || json_string_length(c->gbnf) > GRAMMAR_MAX_TEXT))
+        return body_wrong(e, c->key, c->gbnf, "%s: wanted a string of at most %d bytes", c->key, GRAMMAR_MAX_TEXT);
     if (c->gbnf)
         return request_compile(env, NULL, text, json_string_length(c->gbnf), c->key, r, e);
     if (c->schema)

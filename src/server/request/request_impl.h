@@ -26,10 +26,18 @@ int body_num(const json_t *o, const char *key, double lo, double hi, float *v, a
 int body_bool(const json_t *o, const char *key, int *v, api_error *e);
 /* *v is NULL when it is missing or null; else n bytes that live as long as o. */
 int body_string(const json_t *o, const char *key, size_t max, const char **v, size_t *n, api_error *e);
-int body_is_text(const json_t *v); /* a string, and no number that is too long for JSON's readers */
+/* A string of the client: no number that is too wide for JSON's readers (json_is_wide).  Readers of fields ask these,
+ * not jansson. */
+int body_is_text(const json_t *v);
+const char *body_text(const json_t *v); /* NULL where it is none */
 /* v for an error: its JSON as far as it fits, "nothing" where v is NULL.  Returns text. */
 enum { BODY_FOUND = 48 };
 const char *body_found(const json_t *v, char text[BODY_FOUND]);
+/* api_fail of a field that is BAD; the text says ": wanted ...", and what was found comes before that. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 5)))
+#endif
+int body_wrong(api_error *e, const char *key, const json_t *v, const char *fmt, ...);
 
 /* ---- request_prompt.c ---- */
 /* flags: KVANT_TOK_* */

@@ -53,7 +53,7 @@ static int read_id(const request_env *env, const json_t *x, size_t i, const char
     const int width = kvant_model_get_info(env->model)->n_vocab;
 
     if (!json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) >= width)
-        return api_fail(e, BAD, key, "%s: item %zu: wanted a token id from 0 to %d", key, i, width - 1);
+        return body_wrong(e, key, x, "%s: item %zu: wanted a token id from 0 to %d", key, i, width - 1);
     *id = (int32_t)json_integer_value(x);
     return API_OK;
 }
@@ -144,11 +144,11 @@ static int append_item(const request_env *env, const json_t *x, size_t i, const 
     prompt more = { 0 };
     int32_t id;
 
-    if (!json_is_string(x)) {
+    if (!body_is_text(x)) {
         API_TRY(read_id(env, x, i, key, &id, e));
         return prompt_append(p, &(prompt){ .ids = &id, .n = 1 }, e);
     }
-    int kind = prompt_of_text(env, json_string_value(x), json_string_length(x),
+    int kind = prompt_of_text(env, body_text(x), json_string_length(x),
                               KVANT_TOK_SPECIAL | (i || env->no_bos ? 0 : KVANT_TOK_BOS), &more, e);
     if (kind == API_OK)
         kind = prompt_append(p, &more, e);
@@ -166,7 +166,7 @@ static int mixed_prompt(const request_env *env, const json_t *a, const char *key
     json_array_foreach((json_t *)a, i, x)
     {
         bytes += json_string_length(x);
-        tokens += !json_is_string(x) || json_string_length(x) > 0;
+        tokens += !body_is_text(x) || json_string_length(x) > 0;
     }
     API_TRY(check_count(env, tokens, key, e));
     API_TRY(prompt_check_bytes(env, bytes, key, e));
@@ -181,12 +181,12 @@ static int object_prompt(const request_env *env, const json_t *o, const char *ke
     const char *text;
     char *owned = NULL;
 
-    if (json_array_size(body_field(o, "multimodal_data")) || json_is_string(body_field(o, "multimodal_data")))
+    if (json_array_size(body_field(o, "multimodal_data")) || body_is_text(body_field(o, "multimodal_data")))
         return api_fail(e, API_UNSUPPORTED, key, "%s: multimodal_data: not supported: models are text only", key);
-    if (json_is_string(s))
-        return text_prompt(env, json_string_value(s), json_string_length(s), key, keep, p, e);
+    if (body_is_text(s))
+        return text_prompt(env, body_text(s), json_string_length(s), key, keep, p, e);
     if (!json_is_array(content))
-        return api_fail(e, BAD, key, "%s: wanted prompt_string or an array of parts as content", key);
+        return body_wrong(e, key, o, "%s: wanted prompt_string or an array of parts as content", key);
     int kind = content_text(content, key, 0, &text, &owned, e);
     if (kind == API_OK)
         kind = text_prompt(env, text, strlen(text), key, keep, p, e);
@@ -199,21 +199,21 @@ static int has_text(const json_t *a)
     size_t i;
     json_t *x;
 
-    json_array_foreach((json_t *)a, i, x) if (json_is_string(x)) return 1;
+    json_array_foreach((json_t *)a, i, x) if (body_is_text(x)) return 1;
     return 0;
 }
 
 /* One of: a string, an array of token ids (with texts between them), an object with a text. */
 static int one_prompt(const request_env *env, const json_t *v, const char *key, int keep, prompt *p, api_error *e)
 {
-    if (json_is_string(v))
-        API_TRY(text_prompt(env, json_string_value(v), json_string_length(v), key, keep, p, e));
+    if (body_is_text(v))
+        API_TRY(text_prompt(env, body_text(v), json_string_length(v), key, keep, p, e));
     else if (json_is_array(v))
         API_TRY(has_text(v) ? mixed_prompt(env, v, key, p, e) : prompt_of_ids(env, v, key, p, e));
     else if (json_is_object(v))
         API_TRY(object_prompt(env, v, key, keep, p, e));
     else
-        return api_fail(e, BAD, key, "%s: wanted a string, token ids, or an array of those", key);
+        return body_wrong(e, key, v, "%s: wanted a string, token ids, or an array of those", key);
     return prompt_check_length(env, p, key, e);
 }
 

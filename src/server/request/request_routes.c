@@ -15,13 +15,13 @@ static int read_tokenize(const request_env *env, const json_t *o, prompt *out, i
     const json_t *v = body_field(o, key);
     int special = 1, bos = text != NULL; /* vLLM's field, with vLLM's default */
 
-    if (!json_is_string(v))
-        return api_fail(e, BAD, key, "%s: wanted a string", key);
+    if (!body_is_text(v))
+        return body_wrong(e, key, v, "%s: wanted a string", key);
     API_TRY(body_bool(o, "add_special", &bos, e));
     API_TRY(body_bool(o, "add_special_tokens", &bos, e));
     API_TRY(body_bool(o, "parse_special", &special, e));
     API_TRY(body_bool(o, "with_pieces", with_pieces, e));
-    return prompt_of_text(env, json_string_value(v), json_string_length(v),
+    return prompt_of_text(env, body_text(v), json_string_length(v),
                           (special ? KVANT_TOK_SPECIAL : 0) | (bos ? KVANT_TOK_BOS : 0), out, e);
 }
 
@@ -54,7 +54,7 @@ int request_parse_detokenize(const request_env *env, const char *body, size_t le
 
     if (kind == API_OK)
         kind = json_is_array(v) ? prompt_of_ids(env, v, "tokens", out, e)
-                                : api_fail(e, BAD, "tokens", "tokens: wanted an array of token ids");
+                                : body_wrong(e, "tokens", v, "tokens: wanted an array of token ids");
     json_decref(o);
     if (kind != API_OK)
         prompt_free(out);
@@ -134,10 +134,10 @@ int request_parse_filename(const char *body, size_t len, char name[65], api_erro
     int kind = body_read(body, len, &o, e);
     const json_t *v = kind == API_OK ? body_field(o, "filename") : NULL;
 
-    if (kind == API_OK && !(json_is_string(v) && name_ok(json_string_value(v), json_string_length(v))))
-        kind = api_fail(e, BAD, "filename", "filename: wanted 1 to 64 letters, digits, _ . or -, not a dot first");
+    if (kind == API_OK && !(body_is_text(v) && name_ok(body_text(v), json_string_length(v))))
+        kind = body_wrong(e, "filename", v, "filename: wanted 1 to 64 letters, digits, _ . or -, not a dot first");
     if (kind == API_OK)
-        snprintf(name, 65, "%s", json_string_value(v));
+        snprintf(name, 65, "%s", body_text(v));
     json_decref(o);
     return kind;
 }

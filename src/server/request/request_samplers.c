@@ -18,14 +18,13 @@ static int read_breakers(const json_t *o, const char **b, int *n, api_error *e)
     if (!list)
         memcpy(b, sampler_usual_breakers, sizeof sampler_usual_breakers);
     if (list && (!json_is_array(list) || json_array_size(list) > SAMPLER_BREAKERS))
-        return api_fail(e, BAD, "dry_sequence_breakers", "dry_sequence_breakers: wanted an array of at most %d strings",
+        return body_wrong(e, "dry_sequence_breakers", list, "dry_sequence_breakers: wanted an array of at most %d strings",
                         SAMPLER_BREAKERS);
     json_array_foreach((json_t *)list, i, x)
     {
-        const char *s = json_string_value(x);
+        const char *s = body_text(x);
         if (!s || !sampler_is_breaker(s))
-            return api_fail(e, BAD, "dry_sequence_breakers",
-                            "dry_sequence_breakers: item %zu: wanted a string of one character (longer ones are not "
+            return body_wrong(e, "dry_sequence_breakers", x, "dry_sequence_breakers: item %zu: wanted a string of one character (longer ones are not "
                             "supported)",
                             i);
         b[(*n)++] = s;
@@ -69,7 +68,7 @@ enum { MOST_LISTED = 16 }; /* more than there are: the first one too many is not
 static int read_order(const json_t *o, api_request *r, api_error *e)
 {
     const json_t *list = body_field(o, "samplers");
-    const char *text = json_string_value(list), *names[MOST_LISTED];
+    const char *text = body_text(list), *names[MOST_LISTED];
     const size_t given = text ? json_string_length(list) : json_array_size(list);
     const int n = (int)(given < MOST_LISTED ? given : MOST_LISTED);
     char letters[MOST_LISTED][2];
@@ -77,11 +76,11 @@ static int read_order(const json_t *o, api_request *r, api_error *e)
     if (!list)
         return API_OK;
     if (!json_is_array(list) && !text)
-        return api_fail(e, BAD, "samplers", "samplers: wanted an array of names, or a string of letters");
+        return body_wrong(e, "samplers", list, "samplers: wanted an array of names, or a string of letters");
     for (int i = 0; i < n; i++) {
         letters[i][0] = text ? text[i] : 0;
         letters[i][1] = 0;
-        names[i] = text ? letters[i] : json_string_value(json_array_get(list, (size_t)i));
+        names[i] = text ? letters[i] : body_text(json_array_get(list, (size_t)i));
     }
     const int bad = sampler_only(&r->sampler, names, n);
     if (bad < 0)

@@ -18,12 +18,12 @@ static int put(json_t *o, const char *key, json_t *v, api_error *e)
 static int read_think(json_t *o, api_error *e)
 {
     const json_t *v = body_field(o, "think");
-    const char *word = json_string_value(v);
+    const char *word = body_text(v);
 
     if (!v)
         return API_OK;
     if (!json_is_boolean(v) && !(word && (!strcmp(word, "low") || !strcmp(word, "medium") || !strcmp(word, "high"))))
-        return api_fail(e, BAD, "think", "think: wanted true, false, low, medium or high");
+        return body_wrong(e, "think", v, "think: wanted true, false, low, medium or high");
     if (word)
         API_TRY(put(o, "reasoning_effort", json_string(word), e));
     return put(o, "enable_thinking", json_boolean(!json_is_false(v)), e);
@@ -33,13 +33,13 @@ static int read_think(json_t *o, api_error *e)
 static int read_thinking(json_t *o, api_error *e)
 {
     const json_t *v = body_field(o, "thinking"), *budget = body_field(v, "budget_tokens");
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *type = body_text(json_object_get(v, "type"));
 
     if (!v)
         return API_OK;
     if (!json_is_boolean(v) && !(type && (!strcmp(type, "enabled") || !strcmp(type, "disabled") ||
                                           !strcmp(type, "adaptive"))))
-        return api_fail(e, BAD, "thinking", "thinking: wanted true, false, or a type of enabled, adaptive or disabled");
+        return body_wrong(e, "thinking", v, "thinking: wanted true, false, or a type of enabled, adaptive or disabled");
     if (budget)
         API_TRY(put(o, "thinking_budget_tokens", json_incref((json_t *)budget), e));
     return put(o, "enable_thinking", json_boolean(type ? type[0] != 'd' : json_is_true(v)), e);
@@ -54,7 +54,7 @@ static int read_reasoning(json_t *o, api_error *e)
     if (!v)
         return API_OK;
     if (!json_is_object(v))
-        return api_fail(e, BAD, "reasoning", "reasoning: wanted an object");
+        return body_wrong(e, "reasoning", v, "reasoning: wanted an object");
     API_TRY(body_bool(v, "enabled", &on, e));
     API_TRY(body_bool(v, "exclude", &hidden, e));
     if (on >= 0)
@@ -103,8 +103,8 @@ static int read_edits(const json_t *o, api_error *e)
     json_array_foreach((json_t *)list, i, x)
     {
         const json_t *keep = json_object_get(x, "keep");
-        const char *type = json_string_value(json_object_get(x, "type"));
-        const char *all = json_string_value(json_is_object(keep) ? json_object_get(keep, "type") : keep);
+        const char *type = body_text(json_object_get(x, "type"));
+        const char *all = body_text(json_is_object(keep) ? json_object_get(keep, "type") : keep);
         if (!type || strcmp(type, "clear_thinking_20251015") != 0 || !all || strcmp(all, "all") != 0)
             return api_fail(e, API_UNSUPPORTED, "context_management",
                             "context_management: edits of type %.40s are not supported and would change the answer; "

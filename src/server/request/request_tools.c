@@ -10,7 +10,7 @@
 static const json_t *allowed_tools(const json_t *o)
 {
     const json_t *v = body_field(o, "tool_choice");
-    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *type = body_text(json_object_get(v, "type"));
 
     return type && strcmp(type, "allowed_tools") == 0 ? json_object_get(v, "allowed_tools") : NULL;
 }
@@ -18,8 +18,8 @@ static const json_t *allowed_tools(const json_t *o)
 /* The tool that the request names: {"type": "function", "function": {"name": ...}}. */
 static int read_named(const json_t *v, api_request *r, api_error *e)
 {
-    const char *type = json_string_value(json_object_get(v, "type"));
-    const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+    const char *type = body_text(json_object_get(v, "type"));
+    const char *name = body_text(json_object_get(json_object_get(v, "function"), "name"));
 
     if (!type || strcmp(type, "function") != 0 || !name)
         return api_fail(
@@ -37,11 +37,11 @@ static int read_choice(const json_t *o, api_request *r, api_error *e)
 {
     static const char *const words[] = { "none", "auto", "required" }; /* in the order of CALLS_* */
     const json_t *v = body_field(o, "tool_choice"), *allowed = allowed_tools(o);
-    const char *word = json_string_value(v);
+    const char *word = body_text(v);
 
     if (allowed) {
         v = json_object_get(allowed, "mode");
-        word = v ? json_string_value(v) : "auto";
+        word = v ? body_text(v) : "auto";
         if (!word || strcmp(word, "none") == 0)
             return api_fail(e, BAD, "tool_choice", "tool_choice: allowed_tools: mode: wanted auto or required");
     }
@@ -69,7 +69,7 @@ static int check_model_calls(const request_env *env, api_error *e)
 
 static const char *function_name(const json_t *t)
 {
-    return json_string_value(json_object_get(json_object_get(t, "function"), "name"));
+    return body_text(json_object_get(json_object_get(t, "function"), "name"));
 }
 
 /* Keeps the allowed tools; the model is told about no others.  *out: a new reference. */
@@ -97,7 +97,7 @@ static int keep_allowed(const json_t *tools, const json_t *allowed, json_t **out
 
 int tools_list(const json_t *o, tool_set **out, api_error *e)
 {
-    const char *choice = json_string_value(body_field(o, "tool_choice"));
+    const char *choice = body_text(body_field(o, "tool_choice"));
     const json_t *list = body_field(o, "tools"), *allowed = allowed_tools(o);
     json_t *few = NULL;
     kvant_diag diag = { "" };

@@ -15,7 +15,7 @@ static int bad(api_error *e, const char *key, const char *what)
 
 static const char *text_of(const json_t *o, const char *key)
 {
-    return json_string_value(json_object_get(o, key));
+    return body_text(json_object_get(o, key));
 }
 
 /* Blocks of text as one text. */
@@ -39,7 +39,7 @@ static int join(const json_t *content, const char *key, json_t **out, api_error 
 {
     sbuf text = { 0 };
 
-    *out = json_is_string(content) ? json_incref((json_t *)content) : NULL;
+    *out = body_is_text(content) ? json_incref((json_t *)content) : NULL;
     if (*out)
         return API_OK;
     if (content && !json_is_array(content))
@@ -146,7 +146,7 @@ static size_t billing_line(const char *s)
 static json_t *without_billing(const json_t *system)
 {
     const json_t *first = json_is_array(system) ? json_array_get(system, 0) : NULL;
-    const char *text = first ? text_of(first, "text") : json_string_value(system);
+    const char *text = first ? text_of(first, "text") : body_text(system);
     const size_t cut = text ? billing_line(text) : 0;
 
     if (!cut)

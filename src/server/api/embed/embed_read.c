@@ -63,7 +63,7 @@ static const char *key_of(const json_t *o, int shape)
 static int check_types(const json_t *o, api_error *e)
 {
     const json_t *v = body_field(o, "embedding_types");
-    const char *type = json_string_value(json_array_get(v, 0));
+    const char *type = body_text(json_array_get(v, 0));
 
     if (!v || (json_array_size(v) == 1 && type && strcmp(type, "float") == 0))
         return API_OK;
@@ -88,7 +88,7 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     const request_env *env = &own;
     const char *key = key_of(o, r->shape), *size = r->shape == EMBED_COHERE ? "output_dimension" : "dimensions";
     const json_t *format = body_field(o, "encoding_format"), *dims = body_field(o, size);
-    const char *text = json_string_value(format);
+    const char *text = body_text(format);
 
     API_TRY(request_read_specials(o, &own, e));
     API_TRY(request_check_model(env, o, e));
@@ -98,10 +98,10 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     if (r->shape == EMBED_COHERE)
         API_TRY(check_types(o, e));
     if (format && !(text && (strcmp(text, "float") == 0 || strcmp(text, "base64") == 0)))
-        return api_fail(e, BAD, "encoding_format", "encoding_format: wanted float or base64");
+        return body_wrong(e, "encoding_format", format, "encoding_format: wanted float or base64");
     r->base64 = text && strcmp(text, "base64") == 0;
     if (dims && !json_is_integer(dims))
-        return api_fail(e, BAD, size, "%s: wanted an integer", size);
+        return body_wrong(e, size, dims, "%s: wanted an integer", size);
     if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
         return api_fail(e, API_UNSUPPORTED, size, "%s: wanted the model's %d", size,
                         kvant_model_get_info(env->model)->n_embd);

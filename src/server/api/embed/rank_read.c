@@ -30,10 +30,10 @@ static int check_text(const json_t *v, const char *key, int i, const char *wante
 static int pair_prompt(const request_env *env, const json_t *query, const json_t *doc, const char *key, int keep,
                        prompt *p, api_error *e)
 {
-    const char *q = json_string_value(query), *d;
+    const char *q = body_text(query), *d;
     kvant_diag diag = { "" };
 
-    d = json_string_value(doc);
+    d = body_text(doc);
     API_TRY(prompt_check_bytes(env, json_string_length(query) + json_string_length(doc), key, e));
     int code = kvant_rank_tokenize(env->model, q, d, NULL, 0, &p->n, &diag);
     if (code != KVANT_OK && code != KVANT_ENOSPC)

@@ -109,12 +109,12 @@ static int append_piece(const request_env *env, const int32_t ids[FIM_TOKENS], c
     const json_t *text = body_field(piece, "text"), *name = body_field(piece, "filename");
 
     if (ids[FIM_FILE] >= 0 && name)
-        API_TRY(append_name(env, ids[FIM_FILE], json_string_value(name), json_string_length(name), p, e));
+        API_TRY(append_name(env, ids[FIM_FILE], body_text(name), json_string_length(name), p, e));
     else if (ids[FIM_FILE] >= 0)
         API_TRY(append_name(env, ids[FIM_FILE], "tmp", 3, p, e));
     else
         API_TRY(append(env, -1, apart, sizeof apart - 1, 0, p, e));
-    return append(env, -1, json_string_value(text), json_string_length(text), 0, p, e);
+    return append(env, -1, body_text(text), json_string_length(text), 0, p, e);
 }
 
 /* The first of the last pieces that fill the room: those before it are not made into tokens. */
@@ -217,7 +217,7 @@ static int read_paths(const json_t *o, api_request *r, api_error *e)
     json_t *x;
 
     if (v && (!json_is_array(v) || n > REQUEST_MAX_FIELDS))
-        return api_fail(e, BAD, "response_fields", "response_fields: wanted an array of at most %d paths",
+        return body_wrong(e, "response_fields", v, "response_fields: wanted an array of at most %d paths",
                         REQUEST_MAX_FIELDS);
     if (!n)
         return API_OK;
@@ -226,10 +226,10 @@ static int read_paths(const json_t *o, api_request *r, api_error *e)
         return api_no_memory(e);
     json_array_foreach((json_t *)v, i, x)
     {
-        if (!json_is_string(x) || json_string_length(x) > 100)
-            return api_fail(e, BAD, "response_fields", "response_fields: item %zu: wanted a path such as timings/prompt_n",
+        if (!body_is_text(x) || json_string_length(x) > 100)
+            return body_wrong(e, "response_fields", x, "response_fields: item %zu: wanted a path such as timings/prompt_n",
                             i);
-        r->fields[i] = kvant_strdup(json_string_value(x));
+        r->fields[i] = kvant_strdup(body_text(x));
         if (!r->fields[i])
             return api_no_memory(e);
         r->n_fields = (int)i + 1;

@@ -31,7 +31,7 @@ static int read_options(const json_t *o, json_t *out, api_error *e)
     const json_t *options = body_field(o, "options"), *most = body_field(options, "num_predict");
 
     if (options && !json_is_object(options))
-        return api_fail(e, BAD, "options", "options: wanted an object");
+        return body_wrong(e, "options", options, "options: wanted an object");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         API_TRY(copy(options, names[i], out, names[i], e));
     if (json_is_integer(most) && json_integer_value(most) == -2)
@@ -43,14 +43,14 @@ static int read_options(const json_t *o, json_t *out, api_error *e)
 static int read_format(const json_t *o, json_t *out, api_error *e)
 {
     const json_t *v = body_field(o, "format");
-    const char *word = json_string_value(v);
+    const char *word = body_text(v);
 
     if (!v || (word && !word[0]))
         return API_OK;
     if (word && strcmp(word, "json") == 0)
         return put(out, "response_format", json_pack("{s:s}", "type", "json_object"), e);
     if (!json_is_object(v))
-        return api_fail(e, BAD, "format", "format: wanted json or a schema");
+        return body_wrong(e, "format", v, "format: wanted json or a schema");
     return put(out, "response_format",
                json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", (json_t *)v), e);
 }
@@ -84,7 +84,7 @@ static int read_messages(const json_t *o, json_t *out, api_error *e)
 
     API_TRY(put(out, "messages", list, e));
     if (sent && !json_is_array(sent))
-        return api_fail(e, BAD, "messages", "messages: wanted an array");
+        return body_wrong(e, "messages", list, "messages: wanted an array");
     json_array_foreach((json_t *)sent, i, m) API_TRY(put_message(m, list, e));
     API_TRY(copy(o, "tools", out, "tools", e));
     return copy(o, "tool_choice", out, "tool_choice", e);
@@ -110,11 +110,11 @@ static int read_prompt(const json_t *o, api_request *r, json_t *out, api_error *
     int raw = 0;
 
     API_TRY(body_bool(o, "raw", &raw, e));
-    if (!json_is_string(body_field(o, "prompt")))
-        return api_fail(e, BAD, "prompt", "prompt: wanted a text");
+    if (!body_is_text(body_field(o, "prompt")))
+        return body_wrong(e, "prompt", body_field(o, "prompt"), "prompt: wanted a text");
     for (int i = 0; i < 2; i++)
-        if (body_field(o, texts[i]) && !json_is_string(body_field(o, texts[i])))
-            return api_fail(e, BAD, texts[i], "%s: wanted a text", texts[i]);
+        if (body_field(o, texts[i]) && !body_is_text(body_field(o, texts[i])))
+            return body_wrong(e, texts[i], body_field(o, texts[i]), "%s: wanted a text", texts[i]);
     r->infill = json_string_length(body_field(o, "suffix")) > 0;
     r->chat = !raw && !r->infill;
     if (r->chat)
@@ -129,9 +129,9 @@ static int check_keep(const json_t *o, api_error *e)
 {
     const json_t *v = body_field(o, "keep_alive");
 
-    return !v || json_is_string(v) || json_is_number(v)
+    return !v || body_is_text(v) || json_is_number(v)
                ? API_OK
-               : api_fail(e, BAD, "keep_alive", "keep_alive: wanted seconds, or a text such as 5m");
+               : body_wrong(e, "keep_alive", v, "keep_alive: wanted seconds, or a text such as 5m");
 }
 
 /* Ollama's way to load a model (nothing is asked), or to let it go: nothing, to be kept for no time. */
@@ -139,10 +139,10 @@ static int read_idle(const json_t *o, api_request *r)
 {
     const json_t *asked = body_field(o, r->shape == BODY_OLLAMA_CHAT ? "messages" : "prompt");
     const json_t *keep = body_field(o, "keep_alive");
-    const char *word = json_string_value(keep);
+    const char *word = body_text(keep);
 
     if (r->shape == BODY_OLLAMA_CHAT ? json_array_size(asked) > 0 || (asked && !json_is_array(asked))
-                                     : json_string_length(asked) > 0 || (asked && !json_is_string(asked)))
+                                     : json_string_length(asked) > 0 || (asked && !body_is_text(asked)))
         return 0;
     const int zero = word ? strchr(word, '0') && !strpbrk(word, "123456789") : json_number_value(keep) == 0;
     r->idle = keep && zero ? IDLE_UNLOAD : IDLE_LOAD;

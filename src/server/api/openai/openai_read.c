@@ -13,15 +13,15 @@
 /* Appends a part of a message's content, which must be text. */
 static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *out, api_error *e)
 {
-    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *type = body_text(json_object_get(part, "type"));
     const json_t *s = json_object_get(part, "text");
 
     if (!type || strcmp(type, "text") != 0)
         return api_fail(e, type ? API_UNSUPPORTED : BAD, key,
                         "%s: item %d: only parts of type text are supported", key, i);
-    if (!json_is_string(s) || json_is_wide(s))
-        return api_fail(e, BAD, key, "%s: item %d: part %zu: wanted text", key, i, k);
-    sbuf_put(out, json_string_value(s), json_string_length(s));
+    if (!body_is_text(s))
+        return body_wrong(e, key, s, "%s: item %d: part %zu: wanted text", key, i, k);
+    sbuf_put(out, body_text(s), json_string_length(s));
     return out->error ? api_no_memory(e) : API_OK;
 }
 
@@ -34,12 +34,12 @@ int content_text(const json_t *content, const char *key, int i, const char **tex
 
     *owned = NULL;
     *text = "";
-    if (!content || (json_is_string(content) && !json_is_wide(content))) {
-        *text = content ? json_string_value(content) : "";
+    if (!content || (body_is_text(content))) {
+        *text = content ? body_text(content) : "";
         return API_OK;
     }
     if (!json_is_array(content))
-        return api_fail(e, BAD, key, "%s: item %d: content: wanted a string or an array of parts", key, i);
+        return body_wrong(e, key, content, "%s: item %d: content: wanted a string or an array of parts", key, i);
     json_array_foreach((json_t *)content, k, part) if (kind == API_OK) kind = add_part(part, key, i, k, &all, e);
     *owned = all.s;
     if (all.s)
@@ -53,24 +53,25 @@ static int put_text_field(json_t *to, const char *as, const json_t *m, int i, co
 
     if (!v)
         return API_OK;
-    if (!json_is_string(v))
-        return api_fail(e, BAD, "messages", "messages: item %d: %s: wanted a string", i, key);
+    if (!body_is_text(v))
+        return body_wrong(e, "messages", v, "messages: item %d: %s: wanted a string", i, key);
     return json_object_set(to, as, (json_t *)v) == 0 ? API_OK : api_no_memory(e);
 }
 
 static int one_call(const json_t *call, int i, size_t k, json_t *list, api_error *e)
 {
     const json_t *f = json_object_get(call, "function"), *id = body_field(call, "id");
-    const char *name = json_string_value(json_object_get(f, "name"));
+    const char *name = body_text(json_object_get(f, "name"));
     json_t *arguments = json_object_get(f, "arguments");
 
     if (!name)
-        return api_fail(e, BAD, "messages", "messages: item %d: tool_calls: %zu: function.name: wanted a string", i, k);
-    if (arguments && !json_is_string(arguments) && !json_is_object(arguments))
-        return api_fail(e, BAD, "messages",
-                        "messages: item %d: tool_calls: %zu: function.arguments: wanted a string or an object", i, k);
-    if (id && !json_is_string(id))
-        return api_fail(e, BAD, "messages", "messages: item %d: tool_calls: %zu: id: wanted a string", i, k);
+        return body_wrong(e, "messages", json_object_get(f, "name"),
+                          "messages: item %d: tool_calls: %zu: function.name: wanted a string", i, k);
+    if (arguments && !body_is_text(arguments) && !json_is_object(arguments))
+        return body_wrong(e, "messages", arguments,
+                          "messages: item %d: tool_calls: %zu: function.arguments: wanted a string or an object", i, k);
+    if (id && !body_is_text(id))
+        return body_wrong(e, "messages", id, "messages: item %d: tool_calls: %zu: id: wanted a string", i, k);
     json_t *c = json_pack("{s:s,s:{s:s,s:o}}", "type", "function", "function", "name", name, "arguments",
                           arguments ? json_incref(arguments) : json_string("{}"));
     if (!c || (id && json_object_set(c, "id", (json_t *)id) != 0) || json_array_append_new(list, c) != 0)
@@ -91,7 +92,7 @@ static int put_assistant(json_t *to, const json_t *m, int i, api_error *e)
     if (json_object_get(to, "reasoning_content")) /* gpt-oss's name for it */
         API_TRY(put_text_field(to, "thinking", to, i, "reasoning_content", e));
     if (calls && !json_is_array(calls))
-        return api_fail(e, BAD, "messages", "messages: item %d: tool_calls: wanted an array", i);
+        return body_wrong(e, "messages", calls, "messages: item %d: tool_calls: wanted an array", i);
     if (json_array_size(calls) == 0)
         return API_OK;
     json_t *list = json_array();
@@ -105,7 +106,7 @@ static const char *const roles[] = { "system", "user", "assistant", "tool" };
 
 static const char *role_of(const json_t *m)
 {
-    const char *role = json_string_value(json_object_get(m, "role"));
+    const char *role = body_text(json_object_get(m, "role"));
 
     if (role && strcmp(role, "developer") == 0)
         role = "system";
@@ -122,8 +123,8 @@ static int one_message(const json_t *m, int i, json_t *list, messages *all, api_
     char *owned = NULL;
 
     if (!role)
-        return api_fail(e, BAD, "messages",
-                        "messages: item %d: role: wanted system, developer, user, assistant or tool", i);
+        return body_wrong(e, "messages", json_object_get(m, "role"),
+                          "messages: item %d: role: wanted system, developer, user, assistant or tool", i);
     if (!body_field(m, "content") && !assistant)
         return api_fail(e, BAD, "messages", "messages: item %d: content: missing", i);
     int kind = content_text(body_field(m, "content"), "messages", i, &text, &owned, e);
@@ -162,7 +163,7 @@ int messages_read(const json_t *o, messages *m, api_error *e)
     const json_t *v = body_field(o, "messages");
 
     if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > REQUEST_MAX_MESSAGES)
-        return api_fail(e, BAD, "messages", "messages: wanted an array of 1 to %d messages", REQUEST_MAX_MESSAGES);
+        return body_wrong(e, "messages", v, "messages: wanted an array of 1 to %d messages", REQUEST_MAX_MESSAGES);
     json_t *list = json_array();
     const int kind = read_list(v, list, m, e);
     json_decref(list);
@@ -173,10 +174,10 @@ int messages_read(const json_t *o, messages *m, api_error *e)
 static int ends_with_words(const json_t *list)
 {
     const json_t *last = json_array_get(list, json_array_size(list) - 1), *content = body_field(last, "content");
-    const char *role = json_string_value(json_object_get(last, "role"));
+    const char *role = body_text(json_object_get(last, "role"));
 
     return role && strcmp(role, "assistant") == 0 && !json_array_size(body_field(last, "tool_calls")) &&
-           (json_is_string(content) ? json_string_length(content) > 0 : json_array_size(content) > 0);
+           (body_is_text(content) ? json_string_length(content) > 0 : json_array_size(content) > 0);
 }
 
 /* How many messages of the assistant the chat ends with. */
@@ -186,7 +187,7 @@ static int assistants(const json_t *list)
     int count = 0;
 
     for (; n > 0; n--, count++) {
-        const char *role = json_string_value(json_object_get(json_array_get(list, n - 1), "role"));
+        const char *role = body_text(json_object_get(json_array_get(list, n - 1), "role"));
         if (!role || strcmp(role, "assistant") != 0)
             break;
     }
@@ -205,8 +206,10 @@ int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *
                         "continue_final_message and add_generation_prompt: both true, want one of them");
     if (env->prefill && !body_field(o, "continue_final_message") && open && ends_with_words(list)) {
         if (assistants(list) > 1)
-            return api_fail(e, BAD, "messages", "messages: the last %d are the assistant's, wanted at most one that goes "
-                            "on (--no-prefill-assistant: none does)", assistants(list));
+            return api_fail(e, BAD, "messages",
+                            "messages: the last %d are the assistant's, wanted at most one that goes "
+                            "on (--no-prefill-assistant: none does)",
+                            assistants(list));
         go_on = 1;
     }
     if (go_on && json_array_size(body_field(json_array_get(list, json_array_size(list) - 1), "tool_calls")))
@@ -255,12 +258,12 @@ static int merge_kwargs(const request_env *env, const json_t *o, json_t *kwargs,
     if (!kwargs)
         return api_no_memory(e);
     if (on && !json_is_boolean(on))
-        return api_fail(e, BAD, "enable_thinking", "enable_thinking: wanted true or false");
-    if (effort && !json_is_string(effort))
-        return api_fail(e, BAD, "reasoning_effort", "reasoning_effort: wanted a string (none, low, medium, high)");
+        return body_wrong(e, "enable_thinking", on, "enable_thinking: wanted true or false");
+    if (effort && !body_is_text(effort))
+        return body_wrong(e, "reasoning_effort", effort, "reasoning_effort: wanted a string (none, low, medium, high)");
     API_TRY(put_kwarg(kwargs, o, "enable_thinking", e));
     API_TRY(put_kwarg(kwargs, o, "reasoning_effort", e));
-    if (effort && strcmp(json_string_value(effort), "none") == 0 && !json_object_get(kwargs, "enable_thinking"))
+    if (effort && strcmp(body_text(effort), "none") == 0 && !json_object_get(kwargs, "enable_thinking"))
         json_object_set_new(kwargs, "enable_thinking", json_false());
     API_TRY(put_defaults(env, o, kwargs, e));
     *text = json_text(kwargs, JSON_COMPACT);
@@ -273,7 +276,7 @@ int chat_kwargs_read(const request_env *env, const json_t *o, char **text, api_e
 
     *text = NULL;
     if (v && !json_is_object(v))
-        return api_fail(e, BAD, "chat_template_kwargs", "chat_template_kwargs: wanted an object");
+        return body_wrong(e, "chat_template_kwargs", v, "chat_template_kwargs: wanted an object");
     json_t *kwargs = v ? json_copy((json_t *)v) : json_object();
     const int kind = merge_kwargs(env, o, kwargs, text, e);
     json_decref(kwargs);

@@ -15,10 +15,13 @@ const char *const responses_told[RESPONSES_TOLD] = {
     "user"
 };
 
-static const char *const otherwise[RESPONSES_TOLD] = {
-    "null", "null", "{}", "true", "null", "{\"effort\":null,\"summary\":null}", NULL, "{\"format\":{\"type\":\"text\"}}",
-    "[]", "\"auto\"", NULL, "\"disabled\"", "null"
-};
+static const char *const otherwise[RESPONSES_TOLD] = { "null", "null",
+                                                       "{}",   "true",
+                                                       "null", "{\"effort\":null,\"summary\":null}",
+                                                       NULL,   "{\"format\":{\"type\":\"text\"}}",
+                                                       "[]",   "\"auto\"",
+                                                       NULL,   "\"disabled\"",
+                                                       "null" };
 
 static int bad(api_error *e, const char *key, const char *what)
 {
@@ -27,7 +30,7 @@ static int bad(api_error *e, const char *key, const char *what)
 
 static int is(const json_t *o, const char *key, const char *word)
 {
-    const char *s = json_string_value(json_object_get(o, key));
+    const char *s = body_text(json_object_get(o, key));
 
     return s && strcmp(s, word) == 0;
 }
@@ -40,17 +43,17 @@ static int put_content(const json_t *content, const char *type, json_t *to, api_
     json_t *parts = NULL, *p;
     size_t i;
 
-    if (json_is_string(content))
+    if (body_is_text(content))
         return json_object_set(to, "content", (json_t *)content) == 0 ? API_OK : api_no_memory(e);
     if (!json_is_array(content))
-        return api_fail(e, BAD, "input", "input: %s: wanted a text or an array of parts", type);
+        return body_wrong(e, "input", content, "input: %s: wanted a text or an array of parts", type);
     if (json_object_set_new(to, "content", parts = json_array()) != 0)
         return api_no_memory(e);
     json_array_foreach((json_t *)content, i, p)
     {
         const char *key = is(p, "type", "refusal") ? "refusal" : "text";
         json_t *text = json_object_get(p, key);
-        if (!json_is_string(text))
+        if (!body_is_text(text))
             return api_fail(e, API_UNSUPPORTED, "input", "input: %s: part %zu: only parts of text are supported", type,
                             i);
         if (json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text)) != 0)
@@ -79,7 +82,7 @@ static int put_thought(const json_t *item, json_t *list, api_error *e)
 
     json_array_foreach((json_t *)parts, i, p)
     {
-        const char *more = json_string_value(json_object_get(p, "text"));
+        const char *more = body_text(json_object_get(p, "text"));
         sbuf_puts(&text, more ? more : "");
     }
     int kind = text.error ? api_no_memory(e) : API_OK;
@@ -97,7 +100,7 @@ static int put_call(const json_t *item, json_t *list, api_error *e)
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name"), *to, *calls;
     json_t *arguments = json_object_get(item, custom ? "input" : "arguments");
 
-    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
+    if (!body_is_text(id) || !body_is_text(name) || !body_is_text(arguments))
         return bad(e, "input", custom ? "custom_tool_call: wanted call_id, name and input, three strings"
                                       : "function_call: wanted call_id, name and arguments, three strings");
     if (!(to = open_assistant(list, "", "")))
@@ -116,7 +119,7 @@ static int put_result(const json_t *item, json_t *list, api_error *e)
 {
     json_t *id = json_object_get(item, "call_id");
 
-    if (!json_is_string(id))
+    if (!body_is_text(id))
         return bad(e, "input", "function_call_output: call_id: wanted a string");
     json_t *to = json_pack("{s:s,s:O}", "role", "tool", "tool_call_id", id);
     if (json_array_append_new(list, to) != 0)
@@ -128,7 +131,7 @@ static int put_message(const json_t *item, json_t *list, api_error *e)
 {
     json_t *role = json_object_get(item, "role"), *to;
 
-    if (!json_is_string(role))
+    if (!body_is_text(role))
         return bad(e, "input", "message: role: wanted a string");
     if (is(item, "role", "assistant"))
         to = open_assistant(list, "content", "tool_calls");
@@ -150,7 +153,7 @@ static int put_item(const json_t *item, json_t *list, api_error *e)
     if (is(item, "type", "reasoning"))
         return put_thought(item, list, e);
     return api_fail(e, API_UNSUPPORTED, "input", "input: items of type %.40s are not supported",
-                    json_is_string(type) ? json_string_value(type) : "(none)");
+                    body_is_text(type) ? body_text(type) : "(none)");
 }
 
 static int put_input(const json_t *o, json_t *list, api_error *e)
@@ -159,12 +162,13 @@ static int put_input(const json_t *o, json_t *list, api_error *e)
     json_t *item;
     size_t i;
 
-    if (json_is_string(input))
+    if (body_is_text(input))
         return json_array_append_new(list, json_pack("{s:s,s:O}", "role", "user", "content", input)) == 0
                    ? API_OK
                    : api_no_memory(e);
     if (!json_is_array(input) || json_array_size(input) > REQUEST_MAX_MESSAGES)
-        return api_fail(e, BAD, "input", "input: wanted a text or an array of at most %d items", REQUEST_MAX_MESSAGES);
+        return body_wrong(e, "input", input, "input: wanted a text or an array of at most %d items",
+                          REQUEST_MAX_MESSAGES);
     json_array_foreach((json_t *)input, i, item) API_TRY(put_item(item, list, e));
     return API_OK;
 }
@@ -187,15 +191,15 @@ static void spell_out(json_t *item)
 
     if (!json_object_get(item, "type"))
         json_object_set_new(item, "type", json_string("message"));
-    if (json_is_string(content))
+    if (body_is_text(content))
         json_object_set_new(item, "content", json_pack("[{s:s,s:O}]", "type", type, "text", content));
 }
 
 static int keep_item(const json_t *given, size_t i, sbuf *lines)
 {
-    json_t *item = json_is_string(given) ? json_pack("{s:s,s:O}", "role", "user", "content", given)
+    json_t *item = body_is_text(given) ? json_pack("{s:s,s:O}", "role", "user", "content", given)
                                          : json_copy((json_t *)given);
-    const char *id = json_string_value(json_object_get(item, "id"));
+    const char *id = body_text(json_object_get(item, "id"));
     char own[32];
 
     snprintf(own, sizeof own, "msg_in_%zu", i);
@@ -219,7 +223,7 @@ static int keep_input(const json_t *o, responses_body *b, api_error *e)
     size_t i;
 
     sbuf_puts(&b->items, "");
-    if (json_is_string(input) && !keep_item(input, 0, &b->items))
+    if (body_is_text(input) && !keep_item(input, 0, &b->items))
         return api_no_memory(e);
     json_array_foreach((json_t *)input, i, item) if (!keep_item(item, i, &b->items)) return api_no_memory(e);
     return API_OK;
@@ -230,7 +234,7 @@ static int keep_input(const json_t *o, responses_body *b, api_error *e)
 static int earlier_messages(const request_env *env, const json_t *o, responses_body *b, json_t **list, api_error *e)
 {
     const json_t *salt = body_field(o, "cache_salt");
-    const store_owner own = store_owner_of(env->tenant, json_string_value(salt), json_string_length(salt));
+    const store_owner own = store_owner_of(env->tenant, body_text(salt), json_string_length(salt));
     const char *id;
     size_t n = 0;
 
@@ -260,7 +264,7 @@ static int put_messages(const request_env *env, const json_t *o, json_t *out, re
 
     if (kind == API_OK)
         kind = put_input(o, list, e);
-    if (kind == API_OK && instructions && !json_is_string(instructions))
+    if (kind == API_OK && instructions && !body_is_text(instructions))
         kind = bad(e, "instructions", "wanted a text");
     if (kind == API_OK) {
         b->history = json_text(list, JSON_COMPACT);

@@ -10,7 +10,7 @@
 
 static const char *text_of(const json_t *o, const char *key)
 {
-    return json_string_value(json_object_get(o, key));
+    return body_text(json_object_get(o, key));
 }
 
 static int is(const json_t *o, const char *key, const char *word)
@@ -120,7 +120,7 @@ int agents_tools(const json_t *o, json_t *out, json_t *names, api_error *e)
     size_t i;
 
     if (tools && !json_is_array(tools))
-        return api_fail(e, BAD, "tools", "tools: wanted an array");
+        return body_wrong(e, "tools", tools, "tools: wanted an array");
     if (!json_array_size(tools))
         return API_OK;
     if (json_object_set_new(out, "tools", list = json_array()) != 0)
