@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program, the two libraries (.a and .so), the public headers, kvant.pc and
-# kvant-formats.pc, and the CMake package: find_package(kvant) gives kvant::kvant, kvant::formats and their _static twins,
+# What `cmake --install` puts where: the program, the libraries (.a and .so), the public headers, kvant.pc, kvant-formats.pc and
+# qjl.pc, and the CMake package: find_package(kvant) gives kvant::kvant, kvant::formats, kvant::qjl and their _static twins,
 # find_package(kvant COMPONENTS formats) the formats alone, which need nothing but libc and libm.
 include(CMakePackageConfigHelpers)
 set(KVANT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kvant)
@@ -34,6 +34,10 @@ foreach(library kvant_formats kvant)
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lib NAMELINK_COMPONENT dev)
     install(EXPORT ${file}-targets NAMESPACE kvant:: DESTINATION ${KVANT_CMAKE_DIR} COMPONENT dev)
 endforeach()
+install(TARGETS qjl qjl_static EXPORT kvant-formats-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lib NAMELINK_COMPONENT dev)
+install(FILES include/qjl.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 configure_package_config_file(cmake/kvant-config.cmake.in ${CMAKE_BINARY_DIR}/kvant-config.cmake
     INSTALL_DESTINATION ${KVANT_CMAKE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/kvant-config-version.cmake COMPATIBILITY SameMinorVersion)
@@ -42,7 +46,7 @@ install(FILES ${CMAKE_BINARY_DIR}/kvant-config.cmake ${CMAKE_BINARY_DIR}/kvant-c
 
 file(RELATIVE_PATH KVANT_PC_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 string(REGEX REPLACE "/$" "" KVANT_PC_PREFIX ${KVANT_PC_PREFIX})
-foreach(file kvant kvant-formats)
+foreach(file kvant kvant-formats qjl)
     configure_file(cmake/${file}.pc.in ${CMAKE_BINARY_DIR}/${file}.pc @ONLY)
     install(FILES ${CMAKE_BINARY_DIR}/${file}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 endforeach()

@@ -26,13 +26,17 @@ def globals_of(library):
     return set(re.findall(r"^[0-9a-f]+ [A-Z] (\w+)", r.stdout, re.M))
 
 
-def check_names(build, functions):
+def check_names(build, functions, small):
+    """small: the functions of qjl.h."""
     lib = os.path.join(build, "lib")
     for form in ("so", "a"):
         names = [globals_of(os.path.join(lib, f"lib{name}.{form}")) for name in ("kvant", "kvant-formats")]
         C.ok(not names[0] & names[1], f"both libraries have: {sorted(names[0] & names[1])[:5]} ({form})")
         found = names[0] | names[1]
         C.ok(found == functions | BETWEEN, f"{form}: more {sorted(found - functions - BETWEEN)[:5]}, less {sorted((functions | BETWEEN) - found)[:5]}")
+    for form in ("so", "a"):
+        found = globals_of(os.path.join(lib, f"libqjl.{form}"))
+        C.ok(len(small) >= 10 and found == small, f"libqjl.{form}: more {sorted(found - small)[:5]}, less {sorted(small - found)[:5]}")
     planted = globals_of(os.path.join(lib, "libkvant-all.a"))       # with all internal names
     C.ok("sha256" in planted and not planted <= functions, "planted: internal names of an archive were not noticed")
 
@@ -64,7 +68,7 @@ def main():
     if is_sanitized(build):
         print("SKIP check_abi: names of libraries: a sanitizer adds its own")
     else:
-        check_names(build, set(re.findall(r"^function .*?\b(kvant_\w+)\(", "\n".join(now), re.M)))
+        check_names(build, *(set(re.findall(rf"^function .*?\b({prefix}_\w+)\(", "\n".join(now), re.M)) for prefix in ("kvant", "qjl")))
     return C.end()
 
 

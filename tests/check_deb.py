@@ -32,8 +32,8 @@ def made(build, folder):
 
 def check_content(packages):
     wanted = {"kvant": (r"/usr/bin/kvant$", r"/usr/lib/systemd/system/kvant\.service$", r"/usr/share/kvant/serve\.env$", r"/man1/kvant\.1", r"/bash-completion/"),
-              "libkvant": (r"/libkvant\.so\.[0-9.]+$", r"/libkvant-formats\.so\.[0-9.]+$"),
-              "libkvant-dev": (r"/libkvant\.a$", r"/libkvant\.so$", r"/include/kvant/engine\.h$", r"/kvant\.pc$", r"/kvant-config\.cmake$")}
+              "libkvant": (r"/libkvant\.so\.[0-9.]+$", r"/libkvant-formats\.so\.[0-9.]+$", r"/libqjl\.so\.[0-9.]+$"),
+              "libkvant-dev": (r"/libkvant\.a$", r"/libkvant\.so$", r"/include/kvant/engine\.h$", r"/kvant\.pc$", r"/libqjl\.a$", r"/include/qjl\.h$", r"/qjl\.pc$", r"/kvant-config\.cmake$")}
     C.ok(set(packages) == set(wanted), f"packages: {sorted(packages)}")
     listed = {name: run("dpkg-deb", "-c", path).stdout for name, path in packages.items()}
     for name, patterns in wanted.items():

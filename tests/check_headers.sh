@@ -53,9 +53,9 @@ noticed=0
 compile c11 broken.h && noticed=1
 result $noticed "a header that needs another one was not noticed"
 
-for header in include/kvant/*.h; do
+for header in include/*.h include/kvant/*.h; do
     for language in $languages; do
-        compile "$language" "kvant/$(basename "$header")"
+        compile "$language" "${header#include/}"
         result $? "$header does not stand alone in $language"
     done
 done

@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "kvant/format.h"
-#include "kvant/qjl.h"
+#include "formats/qjl/score_i8.h"
 #include "support/check.h"
 
 enum { KEYS = 1 << 20, HEADS = 32, D = 128, SDIM = 256, ROW = 34, DISTINCT = 8192, BLOCK = 4096, SPARSE = 61 };
@@ -132,6 +132,46 @@ static void check_int8(const float *f32_scores)
     printf("int8 query, every %dth key: largest error %.3g of its bound\n", SPARSE, worst);
 }
 
+/* Every rung of the int8 scores gives the bits of the reference: rows of any bytes, at any stride, at the end of a
+ * page. */
+static void check_rungs(const char *isa, kvant_qjl_score_i8_fn *score)
+{
+    enum { ROWS = 37, STRIDE = 41 };
+    static uint8_t bytes[ROWS * STRIDE];
+    uint8_t *rows = check_guarded(ROWS * STRIDE - STRIDE + ROW, 1);
+    int8_t q[SDIM];
+    float got[ROWS + 1], want[ROWS];
+
+    for (int seed = 0; seed < 64; seed++) {
+        rng r = { (uint64_t)seed };
+        for (int i = 0; i < ROWS * STRIDE; i++)
+            bytes[i] = seed == 0 ? 0xff : seed == 1 ? 0 : (uint8_t)rng_u64(&r);
+        for (int i = 0; i < SDIM; i++)
+            q[i] = seed < 4 ? (int8_t)(seed & 1 ? -127 : 127) : (int8_t)((int)(rng_u64(&r) % 255) - 127);
+        memcpy(rows, bytes, ROWS * STRIDE - STRIDE + ROW);
+        got[ROWS] = 7.0f;
+        kvant_qjl_score_i8_ref(q, 0.37f, rows, STRIDE, ROWS, want);
+        score(q, 0.37f, rows, STRIDE, ROWS, got);
+        CHECK(memcmp(got, want, sizeof want) == 0 && got[ROWS] == 7.0f,
+              "int8 scores, %s, seed %d: not the reference's", isa, seed);
+    }
+    CHECK(check_guard_ok(rows), "int8 scores, %s: written outside", isa);
+    check_guard_free(rows);
+}
+
+static void check_ladder(void)
+{
+    const char *isa;
+    kvant_qjl_score_i8_fn *score;
+    int usable;
+
+    for (int i = 1; (score = kvant_qjl_score_i8_rung(i, &isa, &usable)) != NULL; i++)
+        if (usable)
+            check_rungs(isa, score);
+        else
+            printf("SKIP check_qjl: int8 scores, %s: not on this CPU\n", isa);
+}
+
 /* Every variant on every key against the reference on some (or all) of them, and against the first variant on all. */
 static void check_million(int step)
 {
@@ -211,6 +251,7 @@ int main(int argc, char **argv)
     const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
 
     kvant_qjl_projection_build(KVANT_QJL_SEED, projection);
+    check_ladder();
     check_million(whole ? 1 : SPARSE);
     check_projections(whole ? 4096 : 256);
     return check_end("check_qjl");

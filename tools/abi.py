@@ -19,6 +19,7 @@ LIST = os.path.join(ROOT, "tests", "inventory", "abi.txt")
 
 
 def public_headers(include):
+    """Those of libkvant and libkvant-formats."""
     return sorted("kvant/" + name for name in os.listdir(os.path.join(include, "kvant")) if name.endswith(".h"))
 
 
@@ -47,7 +48,7 @@ def version(include):
 
 def abi(include, generated):
     """The list, one line per promise, sorted; the version first."""
-    folders, headers = [include, generated], public_headers(include)
+    folders, headers = [include, generated], public_headers(include) + ["qjl.h"]
     api = read_api(folders, headers)
     functions = [f"function {f.result} {name}({', '.join(kind for kind, _ in f.parameters) or 'void'})" for name, f in api.functions.items()]
     return [version(include)] + sorted(functions + measured(api, folders, headers))

@@ -29,7 +29,7 @@ def preprocessed(folders, headers):
     for line in made.splitlines():
         marker = re.match(r'# \d+ "(.*)"', line)
         if marker:
-            found = re.search(r"(kvant/[\w.]+)$", marker.group(1))
+            found = re.search(r"(kvant/[\w.]+|include/qjl\.h)$", marker.group(1))
             header = found.group(1) if found else None
         elif header and line.strip() and not line.startswith("#"):
             kept.append((header, line))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check_install: what `cmake --install` leaves behind is enough to build against, after the tree was moved elsewhere: every
 # example, in C and in C++, shared and static, with pkg-config and with the CMake package; libkvant-formats needs libc and
-# libm alone; the libraries export what the public headers declare, and nothing but kvant_*.
+# libm alone, as libqjl does; the libraries export what the public headers declare, and nothing but kvant_* (libqjl: qjl_*).
 # Usage: tools/check_install.sh [build folder]; the default is build/release, built by ./dev build.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -49,6 +49,10 @@ needs_only() {  # library pattern of what it may need
     [ -z "$others" ]
 }
 
+exports_only_qjl() {    # library, option of nm
+    nm $2 --defined-only "$1" | awk 'NF == 3 && $2 ~ /[A-Z]/ { n++; if ($3 !~ /^qjl_/) { print; bad = 1 } } END { exit bad || n < 10 }'
+}
+
 calls_none_of() {       # library pattern: functions that it must not call
     nm -D --undefined-only "$1" | sed 's/.* //; s/@.*//' >"$work/called"
     [ -s "$work/called" ] && ! grep -E "^($2)$" "$work/called"
@@ -88,7 +92,12 @@ check "every function of the formats is exported" exports_every_public_function 
 check "libkvant-formats needs libc and libm alone" needs_only "$lib/libkvant-formats.so" '^(lib[cm]\.so|ld-linux)'
 check "libkvant-formats allocates, prints and starts nothing" calls_none_of "$lib/libkvant-formats.so" \
     'malloc|calloc|realloc|free|posix_memalign|aligned_alloc|mmap|printf|puts|fwrite|pthread_create|abort|exit'
-for package in kvant kvant-formats; do
+check "exports of libqjl" exports_only_qjl "$lib/libqjl.so" -D
+check "names of libqjl.a" exports_only_qjl "$lib/libqjl.a" -g
+check "libqjl needs libc and libm alone" needs_only "$lib/libqjl.so" '^(lib[cm]\.so|ld-linux)'
+check "libqjl allocates, prints and starts nothing" calls_none_of "$lib/libqjl.so" \
+    'malloc|calloc|realloc|free|posix_memalign|aligned_alloc|mmap|printf|puts|fwrite|pthread_create|abort|exit'
+for package in kvant kvant-formats qjl; do
     check "pkg-config $package" pkg-config --exists --print-errors "$package >= 0.1"
 done
 
@@ -96,6 +105,14 @@ for name in rows attention paged qjl layers; do
     check "$name.c with pkg-config" with_pkg_config "${CC:-cc} -std=c11 -Wall -Wextra -Werror" kvant-formats $name.c "$work/$name"
     check "$name.c as C++" with_pkg_config "${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -x c++" kvant-formats $name.c "$work/$name++"
 done
+check "keys.c with pkg-config" with_pkg_config "${CC:-cc} -std=c11 -Wall -Wextra -Werror" qjl keys.c "$work/keys"
+check "keys.c as C++" with_pkg_config "${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -x c++" qjl keys.c "$work/keys++"
+check "keys runs" "$work/keys"
+check "keys runs, built as C++" "$work/keys++"
+check "keys runs on the reference" env KVANT_CPU=ref "$work/keys"
+# shellcheck disable=SC2046
+check "keys.c, static" ${CC:-cc} -std=c11 examples/keys.c $(pkg-config --cflags qjl) "$lib/libqjl.a" -lm -o "$work/keys_static"
+check "static keys runs" env -u LD_LIBRARY_PATH "$work/keys_static"
 check "examples of the formats run" run_examples "$work" ""
 check "examples of the formats run, built as C++" run_examples "$work" "++"
 check "generate.c as C++" with_pkg_config "${CXX:-c++} -std=c++17 -Wall -Wextra -Werror -x c++" kvant generate.c "$work/generate++"
@@ -110,6 +127,9 @@ for language in C CXX; do
     check "examples build, $language" cmake --build "$work/examples$language"
     check "examples run, $language" run_examples "$work/examples$language" ""
     check "static examples run, $language" run_examples "$work/examples$language" _static
+    for program in keys keys_static; do
+        check "$program runs, $language" "$work/examples$language/$program"
+    done
     for program in device device_static; do
         check "$program runs on the CPU, $language" "$work/examples$language/$program" cpu tbq3_0
     done

@@ -12,7 +12,7 @@ import sys
 # What a rung may use: itself and the rungs that its mask includes.
 BELOW = {"avx2": {"avx2"}, "avx512": {"avx2", "avx512"}, "avx512vnni": {"avx2", "avx512", "avx512vnni"},
          "neon": {"neon"}, "dotprod": {"neon", "dotprod"}, "i8mm": {"neon", "dotprod", "i8mm"}}
-REGISTRIES = {"registry", "op_registry", "peak"}      # each chooses by a mask of features
+REGISTRIES = {"registry", "op_registry", "peak", "score_i8", "qjl"}      # each chooses by a mask of features
 TOOLS = {"x86": ("nm", "objdump", re.compile(r"\t(v[a-z]\w+)\s")),
          "arm": ("aarch64-linux-gnu-nm", "aarch64-linux-gnu-objdump", re.compile(r"\t([su]dot|[su]mmla|usdot|bfdot|bfmmla)\s"))}
 

@@ -9,10 +9,7 @@
 #include "formats/format.h"
 
 #include <math.h>
-#include "base/half.h"
-#include "kvant/qjl.h"
-
-enum { SCALE_BITS = 0x3ba06c99 };          /* sqrt(pi/2)/256 */
+#include "formats/qjl/score_i8.h"
 
 static void fill_nan(float *x, int n)
 {
@@ -48,7 +45,7 @@ static void qjl1_256_encode_group(const void *param, const float *x, uint8_t *by
 
 static void qjl1_256_decode_group(const void *param, const uint8_t *bytes, float *acc)
 {
-    float scale = bits_f32(SCALE_BITS) * bf16_to_f32(load_u16(bytes + 32));
+    float scale = bits_f32(QJL_SCALE_BITS) * bf16_to_f32(load_u16(bytes + 32));
     (void)param;
     for (int j = 0; j < KVANT_QJL_SKETCH; j++)
         acc[j] = bytes[j / 8] >> (j % 8) & 1 ? scale : -scale;
@@ -75,27 +72,3 @@ static void qjl1_256_finish_group(const void *param, const float *acc, float *x)
 }
 
 KVANT_FORMAT_DEFINE(qjl1_256, "qjl", 128, 34, 256, KVANT_FORMAT_PARAM);
-
-void kvant_qjl_query_i8(const float *sk, int8_t *q, float *scale)
-{
-    float top = 0.0f;
-    for (int j = 0; j < KVANT_QJL_SKETCH; j++)
-        if (fabsf(sk[j]) > top)
-            top = fabsf(sk[j]);
-    float d = top > 0.0f ? top / 127.0f : 1.0f, id = 1.0f / d;
-    for (int j = 0; j < KVANT_QJL_SKETCH; j++) {
-        float v = rintf(sk[j] * id);       /* ties to even: the default rounding mode */
-        q[j] = (int8_t)(v != v ? 0.0f : v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
-    }
-    *scale = d;
-}
-
-void kvant_qjl_score_i8(const int8_t *q, float scale, const uint8_t *rows, size_t stride, int n, float *s)
-{
-    for (int i = 0; i < n; i++, rows += stride) {
-        int sum = 0;
-        for (int j = 0; j < KVANT_QJL_SKETCH; j++)
-            sum += rows[j / 8] >> (j % 8) & 1 ? q[j] : -q[j];
-        s[i] = bits_f32(SCALE_BITS) * bf16_to_f32(load_u16(rows + 32)) * scale * (float)sum;
-    }
-}
