@@ -35,6 +35,8 @@ static int report(const opts *o, const convert_result *r, kvant_diag *diag)
     if (!opt_flag(o, OPT_JSON)) {
         printf("%s: %s, %d tensors, %s, %s", o->pos[1], r->arch, r->n_tensors, r->type,
                human_bytes((int64_t)r->bytes, size, sizeof size));
+        if (r->n_mtp)
+            printf("; %d of its blocks predict%s further tokens (--spec mtp)", r->n_mtp, r->n_mtp == 1 ? "s" : "");
         if (r->n_left_out)
             printf("; %d tensors left out (not of the language model)", r->n_left_out);
         printf("\n");
@@ -47,6 +49,7 @@ static int report(const opts *o, const convert_result *r, kvant_diag *diag)
     jsonw_kstr(&w, "type", r->type);
     jsonw_kint(&w, "n_tensors", r->n_tensors);
     jsonw_kint(&w, "n_left_out", r->n_left_out);
+    jsonw_kint(&w, "n_mtp", r->n_mtp);
     jsonw_kint(&w, "bytes", (int64_t)r->bytes);
     jsonw_end(&w);
     const int rc = put_json(&w, diag);
@@ -57,7 +60,8 @@ static int report(const opts *o, const convert_result *r, kvant_diag *diag)
 int cmd_convert(const opts *o, kvant_diag *diag)
 {
     const char *type = opt_str(o, OPT_OUTTYPE);
-    convert_params p = { .name = opt_str(o, OPT_MODEL_NAME), .pre = opt_str(o, OPT_PRE_TOKENIZER) };
+    convert_params p = { .name = opt_str(o, OPT_MODEL_NAME), .pre = opt_str(o, OPT_PRE_TOKENIZER),
+                         .no_mtp = opt_flag(o, OPT_NO_MTP) };
     convert_result r;
     progress bar;
 

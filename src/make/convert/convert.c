@@ -385,7 +385,9 @@ static int run(convert_job *j, const char *out)
     plan->files = j->files;
     plan->type = j->p->type ? j->p->type : guess_type(j->files);
     plan->n_tokens = j->v.n;
+    plan->no_further = j->p->no_mtp;
     KVANT_TRY(convert_plan_make(plan, j->diag));
+    j->config.further = plan->layers_kept;
     KVANT_TRY(convert_check_tensors(plan, j->diag));
     KVANT_TRY(put_keys(j));
     return put_all(j, out);
@@ -399,7 +401,7 @@ int model_convert(const char *folder, const char *out, const convert_params *p, 
 
     if (rc == KVANT_OK && result)
         *result = (convert_result){ j.plan.arch->arch, j.plan.type->name, j.plan.n, j.plan.n_left_out,
-                                    (size_t)j.out.at };
+                                    (int)j.plan.layers_kept, (size_t)j.out.at };
     gguf_out_abort(&j.out);
     gguf_keys_free(&j.keys);
     convert_plan_free(&j.plan);

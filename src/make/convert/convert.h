@@ -15,11 +15,13 @@ typedef struct convert_params {
     const kvant_wtype *type; /* F32, F16, BF16 or Q8_0; NULL: BF16 where the first matrix is, else F16 */
     const char *name;        /* general.name; NULL: from the folder's name */
     const char *pre;         /* tokenizer.ggml.pre; NULL: found by what tokenizer.json does */
+    int no_mtp;              /* 1: without the blocks that predict further tokens */
 } convert_params;
 
 typedef struct convert_result {
     const char *arch, *type;
     int n_tensors, n_left_out; /* written; tensors of the files that no language model has */
+    int n_mtp;                 /* blocks behind the trunk that predict further tokens */
     size_t bytes;              /* of the new file */
 } convert_result;
 

@@ -21,6 +21,7 @@ enum convert_flag {
     CONVERT_MROPE = 32768,         /* rope.dimension_sections */
     CONVERT_CHARACTERS = 65536,    /* a tokenizer of characters and bytes, not byte-level */
     CONVERT_BY_WINDOW = 131072,    /* heads and widths differ by kind of layer: convert_gemma4.c */
+    CONVERT_FURTHER = 262144,      /* blocks for further tokens are kept */
     CONVERT_MXFP4 = 8192,          /* weights that are quantized to MXFP4 already are taken as they are */
 };
 

@@ -205,9 +205,11 @@ static int says_head_dim(const convert_arch *a, const hf_config *c, uint32_t dim
 
 int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, gguf_keys *k, kvant_diag *diag)
 {
-    uint32_t dim;
+    uint32_t dim, layers = 0;
 
-    KVANT_TRY(put_u32s(c, sizes, 3, k, diag));
+    KVANT_TRY(hf_u32(c, sizes[0].names, 1, &layers, diag));
+    gguf_keys_u32(k, sizes[0].key, layers + c->further);
+    KVANT_TRY(put_u32s(c, &sizes[1], 2, k, diag));
     KVANT_TRY(put_ff(a, c, k, diag));
     KVANT_TRY(put_u32s(c, &sizes[4], 1, k, diag));
     KVANT_TRY(put_kv_heads(a, c, k, diag));
@@ -224,5 +226,9 @@ int convert_put_keys(const convert_arch *a, const hf_config *c, int file_type, g
     if (a->flags & CONVERT_KV_ONE)
         KVANT_TRY(put_latent_lengths(c, k, diag));
     gguf_keys_u32(k, "general.file_type", (uint32_t)file_type);
-    return a->keys ? a->keys(c, k, diag) : KVANT_OK;
+    if (a->keys)
+        KVANT_TRY(a->keys(c, k, diag));
+    if (c->further)
+        gguf_keys_u32(k, ".nextn_predict_layers", c->further);
+    return KVANT_OK;
 }

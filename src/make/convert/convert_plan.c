@@ -116,7 +116,7 @@ static int add_whole(convert_plan *p, const st_tensor *t, const char *name, kvan
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %lld rows, vocab_size is %lld", t->name, (long long)dim[0],
                           (long long)p->n_tokens);
     KVANT_TRY(convert_plan_add(p, name, t->n_dims, dim, &it, diag));
-    const int plus_1 = ends_with(t->name, "norm.weight") && !ends_with(t->name, "linear_attn.norm.weight");
+    const int plus_1 = ends_with(name, "norm.weight") && !ends_with(t->name, "linear_attn.norm.weight");
     it->add = flags & CONVERT_NORM_PLUS_1 && plus_1 ? 1.0f : 0.0f;
     KVANT_TRY(rotated_head(p, t, &head, diag));
     if (head && t->n_dims == 1) { /* a bias: its values are what rows are elsewhere */
@@ -209,18 +209,6 @@ static int add_expert(convert_plan *p, const st_tensor *t, const char *rest, int
 
 /* ---- all ---- */
 
-/* The name without what a model with an eye or ear puts around its language model. */
-static void plain_name(const char *name, char *out, size_t size)
-{
-    static const char part[] = "language_model.";
-    const char *at = strstr(name, part);
-
-    if (at)
-        snprintf(out, size, "%.*s%s", (int)(at - name), name, at + sizeof part - 1);
-    else
-        snprintf(out, size, "%s", name);
-}
-
 static int add_fused(convert_plan *p, const st_tensor *t, const char *name, const char *tail, kvant_diag *diag)
 {
     char gate[2 * ST_NAME], up[2 * ST_NAME];
@@ -261,14 +249,15 @@ static int add_weight(convert_plan *p, const st_tensor *t, kvant_diag *diag)
     const char *rest;
     int layer = -1, done = 0;
 
-    plain_name(t->name, name, sizeof name - 8);
+    convert_further_name(p, t->name, name, sizeof name - 8);
     const int inside = convert_layer(name, &layer, &rest);
-    const int more = inside && (uint32_t)layer >= p->layers && (uint32_t)layer < p->layers + p->layers_more;
+    const uint32_t kept = p->layers + p->layers_kept;
+    const int more = inside && (uint32_t)layer >= kept && (uint32_t)layer < p->layers + p->layers_more;
     if (more || (is_copy_of_embedding(p, t, name) && p->arch->flags & CONVERT_NO_OUTPUT)) {
         leave_out(p, t, more);
         return KVANT_OK;
     }
-    if (inside && (uint32_t)layer >= p->layers)
+    if (inside && (uint32_t)layer >= kept)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: config.json has %u layers", t->name, p->layers);
     if (p->arch->tensor)
         KVANT_TRY(p->arch->tensor(p, t, name, inside ? rest : "", &done, diag));
@@ -312,11 +301,10 @@ static int read_sizes(convert_plan *p, kvant_diag *diag)
     p->heads_kv = p->heads;
     KVANT_TRY(hf_u32(c, "num_key_value_heads n_kv_heads", 0, &p->heads_kv, diag));
     KVANT_TRY(hf_u32(c, "num_local_experts num_experts n_routed_experts moe_num_experts", 0, &p->experts, diag));
-    KVANT_TRY(hf_u32(c, "num_nextn_predict_layers num_mtp_layers", 0, &p->layers_more, diag));
     if (p->layers > MAX_LAYERS || p->experts > MAX_EXPERTS)
         return kvant_fail(diag, KVANT_EFORMAT, "config.json: %u layers and %u experts, at most %d of each wanted",
                           p->layers, p->experts, MAX_LAYERS);
-    p->seen = kvant_calloc(p->layers + 1, sizeof *p->seen);
+    p->seen = kvant_calloc(p->layers + CONVERT_MOST_FURTHER, sizeof *p->seen);
     return p->seen ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "convert: no memory for %u layers", p->layers);
 }
 
@@ -346,6 +334,7 @@ int convert_plan_make(convert_plan *p, kvant_diag *diag)
     uint64_t at = 0;
 
     KVANT_TRY(read_sizes(p, diag));
+    KVANT_TRY(convert_further_find(p, diag));
     KVANT_TRY(convert_fp8_open(p, diag));
     KVANT_TRY(convert_plan_rope(p, diag));
     for (int i = 0; p->arch->flags & CONVERT_MXFP4 && i < st_count(p->files); i++) /* these first */
@@ -354,10 +343,11 @@ int convert_plan_make(convert_plan *p, kvant_diag *diag)
     for (int i = 0; i < st_count(p->files); i++)
         if (!(p->arch->flags & CONVERT_MXFP4) || !ends_with(st_at(p->files, i)->name, "_blocks"))
             KVANT_TRY(add_tensor(p, st_at(p->files, i), diag));
-    if (p->n_further)
-        log_msg(LOG_WARN, "convert: %d tensors of blocks that predict further tokens (MTP), the first %s, are left out: "
-                "--spec mtp needs a file that has them", p->n_further, p->further);
-    for (uint32_t l = 0; l < p->layers; l++)
+    if (p->n_further && !p->no_further)
+        log_msg(LOG_WARN, "convert: %d tensors of blocks that predict further tokens (MTP), the first %s, are left out%s%s: "
+                "--spec mtp needs a file that has them", p->n_further, p->further,
+                p->further_lacks ? ", since there is no " : "", p->further_lacks ? p->further_lacks : "");
+    for (uint32_t l = 0; l < p->layers + p->layers_kept; l++)
         if (p->seen[l] % (p->experts ? 3 * (int)p->experts : 1) != 0)
             return kvant_fail(diag, KVANT_EFORMAT, "layer %u: %d matrices of experts, 3 x %u wanted", l, p->seen[l],
                               p->experts);

@@ -5,7 +5,7 @@
 #include "make/convert/convert_arch.h"
 #include "make/convert/safetensors.h"
 
-enum { CONVERT_NAME = 64 };
+enum { CONVERT_NAME = 64, CONVERT_MOST_FURTHER = 16 }; /* the last: arbitrary, above any model */
 
 /* Rows of one source tensor, in their order in the new one. */
 typedef struct convert_piece {
@@ -39,7 +39,9 @@ typedef struct convert_plan {
     const st_files *files;
     const kvant_wtype *type;
     uint32_t heads, heads_kv, layers, experts;
-    uint32_t layers_more; /* behind the others, for the prediction of further tokens: left out */
+    uint32_t layers_more, layers_kept; /* behind the others, for further tokens; of these, written */
+    const char *further_lacks;         /* a tensor that they would need; NULL: none */
+    int no_further;                    /* none is wanted */
     struct { int on; int64_t rows, cols; float values[256]; } fp8; /* FP8 weights; values that share a scale, 0: a whole
                                                                     * tensor; what the codes stand for */
     int64_t n_tokens; /* rows that the embedding has to have */
@@ -47,7 +49,7 @@ typedef struct convert_plan {
     convert_piece *pieces;
     int *seen; /* per layer: tensors of single experts that came */
     int n, cap, n_pieces, cap_pieces, n_left_out, n_further;
-    const char *further; /* the first of n_further tensors that predict further tokens, all of them left out */
+    const char *further; /* the first of n_further tensors that predict further tokens and are left out */
 } convert_plan;
 
 /* arch, config, files, type and n_tokens are set. */
@@ -61,6 +63,10 @@ int convert_plan_named(convert_plan *p, const char *name, int n_dims, const int6
                        kvant_diag *diag);
 /* `it` is the newest item. */
 int convert_plan_piece(convert_plan *p, convert_item *it, convert_piece piece, kvant_diag *diag);
+/* convert_further.c: layers_more, layers_kept.  A tensor's name without what stands around the language model and,
+ * where it is one of a block for further tokens (returns 1), as that of a layer behind the trunk. */
+int convert_further_find(convert_plan *p, kvant_diag *diag);
+int convert_further_name(const convert_plan *p, const char *name, char *out, size_t size);
 /* convert_check.c: the tensors are those that config.json says there are. */
 int convert_check_tensors(const convert_plan *p, kvant_diag *diag);
 /* rope_freqs or rope_factors_*, where the architecture has them. */

@@ -19,6 +19,7 @@ typedef struct hf_config {
     gjson rope; /* rope_scaling, or rope_parameters */
     /* Classes of the root, and of text_config or the root again. */
     const struct hf_class *cls, *text_cls;
+    uint32_t further; /* layers behind the trunk that the new file has: convert_further.c */
 } hf_config;
 
 int hf_config_open(const char *folder, hf_config *c, kvant_diag *diag);

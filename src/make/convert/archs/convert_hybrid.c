@@ -78,7 +78,7 @@ static int put_recurrent(const hf_config *c, gguf_keys *k, kvant_diag *diag)
                           layers);
     if (n == 0)
         return KVANT_OK;
-    gguf_keys_array(k, ".attention.recurrent_layers", GGUF_BOOL, n);
+    gguf_keys_array(k, ".attention.recurrent_layers", GGUF_BOOL, n + c->further);
     it = (gjson){ NULL, 0 };
     while (gjson_next(types, &it)) {
         const uint8_t yes = (uint8_t)hf_is_word(it, "linear_attention");
@@ -87,6 +87,8 @@ static int put_recurrent(const hf_config *c, gguf_keys *k, kvant_diag *diag)
                               "full_attention wanted", hf_shown(it), it.p);
         gguf_keys_put(k, &yes, 1);
     }
+    for (uint8_t l = 0, no = 0; l < c->further; l++)
+        gguf_keys_put(k, &no, 1);
     return KVANT_OK;
 }
 
