@@ -31,6 +31,7 @@ static const struct {
     { "ollama-embed", REQUEST_OLLAMA_EMBED, -1, "" },
     { "ollama-show", REQUEST_OLLAMA_SHOW, -1, "" },
     { "cohere-embed", REQUEST_COHERE_EMBED, -1, "" },
+    { "tgi", REQUEST_TGI, BODY_TGI_ROOT, "{\"inputs\":\"a\"" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
@@ -103,7 +104,8 @@ static void check_planted(void)
                                            "rerank no_such_field",
                                            "tokenize no_such_field",
                                            "ollama-chat options.no_such_field",
-                                           "ollama-generate messages" };
+                                           "ollama-generate messages",
+                                           "tgi parameters.no_such_field" };
 
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         char route[32];

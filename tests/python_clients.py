@@ -151,6 +151,24 @@ def check_huggingface_hub(url):
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"], "additionalProperties": False}
     r = client.chat_completion(messages=USER, response_format={"type": "json_object", "value": schema}, max_tokens=400)
     C.ok(1 <= json.loads(r.choices[0].message.content)["n"] <= 9, r)
+    check_text_generation(InferenceClient(base_url=url, api_key="k"), schema)
+
+
+def check_text_generation(client, schema):
+    """text-generation-inference's own API, which text_generation speaks."""
+    from huggingface_hub.errors import ValidationError
+    text = client.text_generation("The sea", max_new_tokens=8)
+    C.ok(text and "".join(client.text_generation("The sea", max_new_tokens=8, stream=True)) == text, "a stream's tokens")
+    parts = list(client.text_generation("The sea", max_new_tokens=8, stream=True, details=True))
+    C.ok(parts[-1].generated_text == text and parts[-1].details.finish_reason == "length" and len(parts) == 8, parts)
+    r = client.text_generation("The sea", max_new_tokens=8, details=True, decoder_input_details=True, return_full_text=True)
+    C.ok(r.generated_text == "The sea" + text and len(r.details.tokens) == 8 and r.details.prefill[-1].logprob < 0, r)
+    r = client.text_generation("A number", max_new_tokens=60, grammar={"type": "json", "value": schema})
+    C.ok(1 <= json.loads(r)["n"] <= 9, r)
+    try:
+        C.ok(False, client.text_generation("The sea", best_of=3, do_sample=True))
+    except ValidationError as e:
+        C.ok("best_of" in str(e), e)
 
 
 def main():

@@ -51,7 +51,8 @@ void answer_settle(job *j, choice *c, int ended)
     const int elsewhere = j->gen.parses && (p->state == PARSE_THINK || p->state >= PARSE_JSON ||
                                         (p->state == PARSE_TEXT && !p->said && !p->held.n));
 
-    if (!j->gen.logprobs || !(elsewhere || (ended && (j->gen.parses || c->out.stopped))))
+    if (!j->gen.logprobs || j->gen.keep_tokens > 1 ||
+        !(elsewhere || (ended && (j->gen.parses || c->out.stopped))))
         return;
     while (c->probs.n > c->probs.n_prompt && c->probs.list[c->probs.n - 1].at >= at)
         c->probs.n--;

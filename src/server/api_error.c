@@ -71,6 +71,20 @@ const char *api_anthropic_type(int kind)
     return kind < (int)(sizeof words / sizeof *words) && words[kind] ? words[kind] : api_type(kind);
 }
 
+/* huggingface_hub has an exception for each; NULL: an error of HTTP. */
+static const char *tgi_type(int kind)
+{
+    switch (kind) {
+        case API_INVALID:
+        case API_CONTEXT:
+        case API_UNSUPPORTED: return "validation";
+        case API_OVERLOAD:
+        case API_UNAVAILABLE: return "overloaded";
+        case API_SERVER: return "generation";
+        default: return NULL;
+    }
+}
+
 static void put_or_null(const char *key, const char *text, jsonw *w)
 {
     jsonw_key(w, key);
@@ -83,8 +97,10 @@ static void put_or_null(const char *key, const char *text, jsonw *w)
 void api_error_json(const api_error *e, int shape, jsonw *w)
 {
     jsonw_object(w);
-    if (shape == ERROR_OLLAMA) {
+    if (shape == ERROR_OLLAMA || shape == ERROR_TGI) {
         jsonw_kstr(w, "error", e->message);
+        if (shape == ERROR_TGI && tgi_type(e->kind))
+            jsonw_kstr(w, "error_type", tgi_type(e->kind));
         jsonw_end(w);
         return;
     }

@@ -47,8 +47,9 @@ int api_kind_of(int code);
 int api_status(int kind);
 const char *api_type(int kind);
 /* The APIs have error objects of their own: {"error":{...}}, with the status as its code where llama.cpp's clients look
- * for it; with a word as its code in OpenAI's /v1/responses; {"type":"error","error":{...}} in Anthropic's. */
-enum { ERROR_PLAIN, ERROR_RESPONSES, ERROR_ANTHROPIC, ERROR_OLLAMA };
+ * for it; with a word as its code in OpenAI's /v1/responses; {"type":"error","error":{...}} in Anthropic's;
+ * {"error":TEXT}, with an "error_type" in text-generation-inference's. */
+enum { ERROR_PLAIN, ERROR_RESPONSES, ERROR_ANTHROPIC, ERROR_OLLAMA, ERROR_TGI };
 void api_error_json(const api_error *e, int shape, jsonw *w);
 const char *api_error_code(int kind);      /* OpenAI's word, or NULL */
 const char *api_anthropic_type(int kind);  /* Anthropic's */

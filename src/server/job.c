@@ -46,6 +46,7 @@ static void free_generation(generation *g)
     grammar_release(g->grammar);
     tool_set_free(g->tools);
     native_free(&g->native);
+    tgi_free(&g->tgi);
     responses_answer_free(&g->responses);
 }
 
@@ -268,18 +269,24 @@ static const body_answer answers[] = { [BODY_TEXT] = { &openai_shape, "cmpl-" },
                                        [BODY_MESSAGES] = { &anthropic_shape, "msg_" },
                                        [BODY_RESPONSES] = { &responses_shape, "resp_" },
                                        [BODY_OLLAMA_CHAT] = { &ollama_shape, "chat-" },
-                                       [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" } };
+                                       [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" },
+                                       [BODY_TGI] = { &tgi_shape, "gen-" },
+                                       [BODY_TGI_STREAM] = { &tgi_shape, "gen-" },
+                                       [BODY_TGI_ROOT] = { &tgi_shape, "gen-" } };
 
 /* How the answer is written, and what it tells of the request. */
-static void take_shape(generation *g, api_request *r)
+static void take_shape(generation *g, api_request *r, int n_ctx)
 {
     g->shape = answers[r->shape].shape;
     g->openai = (openai_answer){ r->chat, r->include_usage, r->verbose };
     native_take(&g->native, r);
+    tgi_take(&g->tgi, r, n_ctx);
     g->ollama.generates = r->shape == BODY_OLLAMA_GENERATE;
     g->responses.body = r->responses;
     r->responses = NULL;
-    g->keep_tokens = r->return_tokens || (r->stream && g->shape == &native_shape);
+    g->keep_tokens = r->native.return_tokens || (r->stream && g->shape == &native_shape);
+    if (g->shape == &tgi_shape)
+        g->keep_tokens = r->logprobs ? 2 : 0;
     g->min_tokens = r->min_tokens;
     g->logprobs = r->logprobs;
     g->top_logprobs = r->top_logprobs;
@@ -320,7 +327,7 @@ static uint64_t take_request(job *j, api_request *r)
 
     j->stream = r->stream;
     take_tools(&j->gen, r, j->m);
-    take_shape(&j->gen, r);
+    take_shape(&j->gen, r, j->m->env.n_ctx);
     make_id(s, answers[r->shape].id, number, j->id);
     return number;
 }
@@ -342,7 +349,7 @@ int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], ap
     q.ignore_eos = r->ignore_eos;
     q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
     q.post_probs = r->post_probs;
-    q.n_prompt_logprobs = r->echo ? q.n_logprobs : -1;
+    q.n_prompt_logprobs = r->echo || r->tgi.prefill ? q.n_logprobs : -1;
     q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     q.sampler = &sampler;

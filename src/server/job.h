@@ -14,6 +14,7 @@
 #include "server/api/ollama/ollama.h"
 #include "server/api/openai/openai.h"
 #include "server/api/responses/responses.h"
+#include "server/api/tgi/tgi.h"
 #include "server/grammar/grammar_work.h"
 #include "server/request/request.h"
 #include "server/textout.h"
@@ -105,14 +106,14 @@ typedef struct answer_shape {
     void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
     void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
 } answer_shape;
-extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape, ollama_shape;
+extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape, ollama_shape, tgi_shape;
 void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
 
 /* JOB_GENERATE: how text is made, of whichever API; constant while choices run. */
 typedef struct generation {
     const answer_shape *shape;
     int min_tokens, logprobs, top_logprobs, post_probs;
-    int keep_tokens; /* their ids are part of the answer */
+    int keep_tokens; /* their ids are part of the answer; 2: those of its end and of a stop string too */
     int progress, timings_each;
     char *stop_text[REQUEST_MAX_STOPS];
     int stop_len[REQUEST_MAX_STOPS], n_stops;
@@ -133,6 +134,7 @@ typedef struct generation {
     native_answer native;
     responses_answer responses;
     ollama_answer ollama;
+    tgi_answer tgi;
 } generation;
 
 /* JOB_SLOT */

@@ -52,6 +52,8 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
         else
             stop = answer_token(j, c, ev->token);
         answer_settle(j, c, 0);
+    } else if (j->gen.keep_tokens > 1 && keep_prob(c, ev, answer_at(c)) != KVANT_OK) {
+        stop = KVANT_ENOMEM;
     }
     answer_flush(j, c);
     if ((j->out.n > MAX_STREAM_BYTES && ev->index > 0) || j->out.error || stop < 0) {

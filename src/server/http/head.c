@@ -314,6 +314,8 @@ static int api_of(const head_text *h, const char *path)
         return ERROR_ANTHROPIC;
     if (begins(path, "/api/") && !begins(path, "/api/v0/"))
         return ERROR_OLLAMA;
+    if (begins(path, "/generate") || (strcmp(path, "/") == 0 && strcmp(h->c->method, "POST") == 0))
+        return ERROR_TGI;
     return begins(path, "/v1/responses") || begins(path, "/responses") ? ERROR_RESPONSES : ERROR_PLAIN;
 }
 

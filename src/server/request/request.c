@@ -140,11 +140,16 @@ int request_read_specials(const json_t *o, request_env *env, api_error *e)
 
 static int read_texts(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
+    const int keep = r->echo || r->shape == BODY_NATIVE || r->tgi.full_text;
     request_env own = *env;
 
     API_TRY(request_read_specials(o, &own, e));
-    API_TRY(prompts_read(&own, body_field(o, "prompt"), "prompt", r->echo || r->shape == BODY_NATIVE,
+    if (r->tgi.truncate)
+        tgi_widen(&own);
+    API_TRY(prompts_read(&own, body_field(o, "prompt"), request_is_tgi(r) ? "inputs" : "prompt", keep,
                          REQUEST_MAX_PROMPTS, r->prompts, &r->n_prompts, e));
+    if (r->tgi.truncate)
+        API_TRY(tgi_truncate(env, r, e));
     for (int i = 0; r->echo && i < r->n_prompts; i++)
         if (!r->prompts[i].text)
             API_TRY(prompt_make_text(env, &r->prompts[i], e));
@@ -169,7 +174,7 @@ static int check_echo(const api_request *r, api_error *e)
 {
     int64_t kept = 0;
 
-    if (!r->echo || !r->logprobs)
+    if (!(r->echo || r->tgi.prefill) || !r->logprobs)
         return API_OK;
     if (r->slot >= 0)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with logprobs not together with id_slot");
@@ -192,7 +197,10 @@ int request_fields_of(int shape)
                                   [BODY_MESSAGES] = REQUEST_MESSAGES,
                                   [BODY_RESPONSES] = REQUEST_RESPONSES,
                                   [BODY_OLLAMA_CHAT] = REQUEST_OLLAMA_CHAT,
-                                  [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE };
+                                  [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE,
+                                  [BODY_TGI] = REQUEST_TGI,
+                                  [BODY_TGI_STREAM] = REQUEST_TGI,
+                                  [BODY_TGI_ROOT] = REQUEST_TGI };
 
     return routes[shape];
 }
@@ -225,7 +233,7 @@ static int read_request(const request_env *env, const json_t *o, api_request *r,
     return request_read_grammar(env, o, r, e); /* last: it is the dearest */
 }
 
-/* The body as an object; one of /v1/messages, /v1/responses or Ollama's as that of a chat. */
+/* The body as an object; one of another API as that of a chat, or of a completion. */
 static int read_body(const request_env *env, const char *body, size_t len, api_request *r, json_t **out, api_error *e)
 {
     json_t *o = NULL;
@@ -241,6 +249,8 @@ static int read_body(const request_env *env, const char *body, size_t len, api_r
     *out = json_object();
     if (!*out)
         kind = api_no_memory(e);
+    else if (request_is_tgi(r))
+        kind = tgi_to_text(o, r, *out, e);
     else if (r->shape == BODY_MESSAGES)
         kind = messages_to_chat(env, o, *out, e);
     else if (r->shape != BODY_RESPONSES)
@@ -258,9 +268,9 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
 
     if (!r)
         return api_no_memory(e);
-    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && shape != BODY_INFILL;
-    r->infill = shape == BODY_INFILL;
     r->shape = shape;
+    r->infill = shape == BODY_INFILL;
+    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && !r->infill && !request_is_tgi(r);
     r->n = 1;
     r->slot = -1;
     r->max_tokens = env->default_max_tokens;
@@ -296,8 +306,8 @@ void request_dispose(api_request *r)
     tool_set_free(r->tools);
     responses_body_free(r->responses);
     kvant_free(r->dry_breakers);
-    for (int i = 0; i < r->n_fields; i++)
-        kvant_free(r->fields[i]);
-    kvant_free(r->fields);
+    for (int i = 0; i < r->native.n_fields; i++)
+        kvant_free(r->native.fields[i]);
+    kvant_free(r->native.fields);
     kvant_free(r);
 }

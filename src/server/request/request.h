@@ -11,6 +11,7 @@
 #include "kvant/engine.h"
 #include "kvant/session.h"
 #include "server/api/responses/responses.h"
+#include "server/api/tgi/tgi.h"
 #include "server/api_error.h"
 #include "server/grammar/grammar_cache.h"
 #include "server/tools/tool_set.h"
@@ -79,9 +80,11 @@ typedef struct api_request {
     int idle; /* IDLE_*: nothing is asked, and nothing but shape and stream is here */
     int progress; /* return_progress: a stream tells how much of the prompt is evaluated */
     int timings_each; /* timings_per_token: each part of a stream has the timings until then */
-    int return_tokens; /* of /completion */
-    char **fields;     /* response_fields of /completion: paths into the answer; or NULL */
-    int n_fields;
+    struct request_native {
+        int return_tokens;
+        char **fields; /* response_fields: paths into the answer; or NULL */
+        int n_fields;
+    } native; /* of /completion */
     int verbose; /* of chats: the answer tells the prompt and the settings */
     int n; /* choices per prompt */
     prompt prompts[REQUEST_MAX_PROMPTS];
@@ -115,6 +118,7 @@ typedef struct api_request {
     int thoughts_apart, in_thought; /* told apart from the text; the prompt ends within one */
     int thought_budget;             /* tokens; -1: any */
     responses_body *responses;      /* of BODY_RESPONSES */
+    tgi_wanted tgi;                 /* of BODY_TGI and the like */
     char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
 } api_request;
 
@@ -127,7 +131,10 @@ enum {
     BODY_INFILL,
     BODY_RESPONSES,
     BODY_OLLAMA_CHAT,
-    BODY_OLLAMA_GENERATE
+    BODY_OLLAMA_GENERATE,
+    BODY_TGI,
+    BODY_TGI_STREAM,
+    BODY_TGI_ROOT /* of /: its `stream` decides */
 };
 enum { IDLE_NOT, IDLE_LOAD, IDLE_UNLOAD }; /* of Ollama's bodies: the model shall be there, or go */
 int request_parse(const request_env *env, int shape, const char *body, size_t len, api_request **out, api_error *e);

@@ -144,7 +144,8 @@ static int read_stops(const json_t *o, api_request *r, api_error *e)
 
 static int read_logprobs(const json_t *o, api_request *r, api_error *e)
 {
-    const char *key = r->shape == BODY_TEXT ? "logprobs" : "n_probs";
+    const int openai = r->shape == BODY_TEXT || request_is_tgi(r);
+    const char *key = openai ? "logprobs" : "n_probs";
     const json_t *v = body_field(o, key);
 
     if (r->shape == BODY_MESSAGES || r->shape == BODY_RESPONSES) /* their answers have no place for them */
@@ -157,8 +158,8 @@ static int read_logprobs(const json_t *o, api_request *r, api_error *e)
         return API_OK;
     }
     API_TRY(body_count(o, key, 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
-    r->logprobs = v && (r->shape == BODY_TEXT || r->top_logprobs > 0);
-    if (r->shape != BODY_TEXT)
+    r->logprobs = v && (openai || r->top_logprobs > 0);
+    if (!openai)
         return body_bool(o, "post_sampling_probs", &r->post_probs, e);
     return API_OK;
 }

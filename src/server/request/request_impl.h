@@ -93,6 +93,12 @@ json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace
 /* ---- api/ollama/ollama_read.c ---- */
 int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
 
+/* ---- api/tgi/tgi_read.c ---- */
+int request_is_tgi(const api_request *r);
+int tgi_to_text(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->stream, r->tgi */
+void tgi_widen(request_env *env); /* longer prompts are read: they are cut */
+int tgi_truncate(const request_env *env, api_request *r, api_error *e);
+
 /* ---- request_thoughts.c ---- */
 int thoughts_spell_out(json_t *o, api_error *e); /* think, thinking, reasoning of a chat -> the fields that are read */
 int thoughts_read(const request_env *env, const json_t *o, api_request *r, api_error *e);
@@ -136,7 +142,8 @@ enum {
     REQUEST_OLLAMA_GENERATE = 4096,
     REQUEST_OLLAMA_EMBED = 8192,
     REQUEST_OLLAMA_SHOW = 16384,
-    REQUEST_COHERE_EMBED = 32768
+    REQUEST_COHERE_EMBED = 32768,
+    REQUEST_TGI = 65536
 };
 int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
 int embed_fields_of(int shape);   /* of an EMBED_* */

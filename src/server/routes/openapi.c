@@ -36,6 +36,8 @@ static const struct {
     { "cache_salt", TEXT, 0 },
     { "documents", "{\"type\":\"array\"}", 0 },
     { "query", "{\"type\":\"string\"}", 0 },
+    { "inputs", "{\"type\":\"string\"}", 0 },
+    { "parameters", "{\"type\":[\"object\",\"null\"]}", 0 },
     { "tokens", "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", 0 },
 };
 
@@ -47,6 +49,7 @@ static const struct {
     { REQUEST_CHAT | REQUEST_MESSAGES | REQUEST_TEMPLATE, "[\"messages\"]" },
     { REQUEST_TEXT, "[\"prompt\"]" },
     { REQUEST_DETOKENIZE, "[\"tokens\"]" },
+    { REQUEST_TGI, "[\"inputs\"]" },
 };
 
 static const struct {
@@ -176,7 +179,7 @@ static const char *media_of(const route *r)
 /* Errors are of the API whose clients ask. */
 static const char *error_of(const route *r)
 {
-    return strncmp(r->path, "/api/", 5) == 0 && strncmp(r->path, "/api/v0/", 8) != 0
+    return (strncmp(r->path, "/api/", 5) == 0 && strncmp(r->path, "/api/v0/", 8) != 0) || fields_of(r) == REQUEST_TGI
                ? "#/components/schemas/OllamaError"
                : "#/components/schemas/Error";
 }

@@ -51,6 +51,9 @@ enum MHD_Result get_ollama_ps(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_studio_models(call *c, struct MHD_Connection *conn);
 enum MHD_Result get_studio_model(call *c, struct MHD_Connection *conn);
 
+/* ---- api/tgi/tgi_write.c ---- */
+enum MHD_Result get_tgi_info(call *c, struct MHD_Connection *conn);
+
 /* ---- openapi.c ---- */
 enum MHD_Result get_openapi(call *c, struct MHD_Connection *conn);
 

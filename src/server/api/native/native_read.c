@@ -221,24 +221,24 @@ static int read_paths(const json_t *o, api_request *r, api_error *e)
                         REQUEST_MAX_FIELDS);
     if (!n)
         return API_OK;
-    r->fields = kvant_calloc(n, sizeof *r->fields);
-    if (!r->fields)
+    r->native.fields = kvant_calloc(n, sizeof *r->native.fields);
+    if (!r->native.fields)
         return api_no_memory(e);
     json_array_foreach((json_t *)v, i, x)
     {
         if (!body_is_text(x) || json_string_length(x) > 100)
             return body_wrong(e, "response_fields", x, "response_fields: item %zu: wanted a path such as timings/prompt_n",
                             i);
-        r->fields[i] = kvant_strdup(body_text(x));
-        if (!r->fields[i])
+        r->native.fields[i] = kvant_strdup(body_text(x));
+        if (!r->native.fields[i])
             return api_no_memory(e);
-        r->n_fields = (int)i + 1;
+        r->native.n_fields = (int)i + 1;
     }
     return API_OK;
 }
 
 int native_fields(const json_t *o, api_request *r, api_error *e)
 {
-    API_TRY(body_bool(o, "return_tokens", &r->return_tokens, e));
+    API_TRY(body_bool(o, "return_tokens", &r->native.return_tokens, e));
     return read_paths(o, r, e);
 }

@@ -266,10 +266,10 @@ void native_take(native_answer *a, api_request *r)
     a->sampler.bias = NULL;
     a->sampler.dry_breakers = NULL;
     a->sampler.n_bias = a->sampler.n_dry_breakers = 0;
-    a->fields = r->fields;
-    a->n_fields = r->n_fields;
-    r->fields = NULL;
-    r->n_fields = 0;
+    a->fields = r->native.fields;
+    a->n_fields = r->native.n_fields;
+    r->native.fields = NULL;
+    r->native.n_fields = 0;
 }
 
 int native_take_bias(native_answer *a, const api_request *r)
