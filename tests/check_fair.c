@@ -67,14 +67,23 @@ static void open_sim(sim *m, const habit *habits, int use_rule, const speed *v, 
     m->use_rule = use_rule;
     m->speed = *v;
     m->e.p.n_ubatch = UBATCH;
-    m->s = (kvant_session){ .e = &m->e, .max_seqs = PLACES, .tenants = m->tenants, .ranked = m->ranked,
-                            .running = m->running, .waiting = m->waiting, .run_in = m->run_in,
-                            .wait_in = m->wait_in, .items = m->items, .item_req = m->item_req,
-                            .n_arrived = TENANTS, .fair = { .heavy = m->heavy } };
+    m->s = (kvant_session){ .e = &m->e,
+                            .max_seqs = PLACES,
+                            .tenants.list = m->tenants,
+                            .tenants.ranked = m->ranked,
+                            .running = m->running,
+                            .waiting = m->waiting,
+                            .sched.running = m->run_in,
+                            .sched.waiting = m->wait_in,
+                            .step.items = m->items,
+                            .step.req = m->item_req,
+                            .tenants.arrived = TENANTS,
+                            .fair = { .heavy = m->heavy } };
     m->s.p.batch_tokens = 2048;
     m->s.p.target_itl_ms = target_ms;
-    m->s.plan = (sched_plan){ .decode = m->decode, .preempt = m->preempt, .admit = m->admit, .prompt = m->prompt,
-                              .tokens = m->tokens };
+    m->s.sched.plan = (sched_plan){
+        .decode = m->decode, .preempt = m->preempt, .admit = m->admit, .prompt = m->prompt, .tokens = m->tokens
+    };
     for (int t = 0; t < TENANTS; t++) {
         m->habits[t] = habits[t];
         m->tenants[t].id = (uint32_t)t;
@@ -120,7 +129,7 @@ static int fill_heads(sim *m)
             s->waiting[j - 1] = q;
         }
     for (int i = 0; i < n; i++)
-        s->wait_in[i] = (sched_wait){ .prompt_left = s->waiting[i]->r.n_prompt, .pages = 1 };
+        s->sched.waiting[i] = (sched_wait){ .prompt_left = s->waiting[i]->r.n_prompt, .pages = 1 };
     return n;
 }
 
@@ -129,8 +138,9 @@ static void fill_running(sim *m)
     for (int i = 0; i < m->s.n_running; i++) {
         const asked *a = of(m->s.running[i]);
         const int left = a->q.r.n_prompt - a->pos;
-        m->s.run_in[i] = (sched_seq){ .pos = a->pos, .prompt_left = left > 0 ? left : 0, .decoded = a->q.n_generated,
-                                      .tenant = a->q.tenant->rank };
+        m->s.sched.running[i] = (sched_seq){
+            .pos = a->pos, .prompt_left = left > 0 ? left : 0, .decoded = a->q.n_generated, .tenant = a->q.tenant->rank
+        };
     }
 }
 
@@ -143,25 +153,25 @@ static void plan(sim *m)
                        .heavy_tokens = m->use_rule ? heavy : -1 };
 
     fill_running(m);
-    sched_make(&c, s->run_in, s->n_running, s->wait_in, heads, 1000, 0, &s->plan);
+    sched_make(&c, s->sched.running, s->n_running, s->sched.waiting, heads, 1000, 0, &s->sched.plan);
     m->given_way += heavy >= 0;
 }
 
 static void add_item(sim *m, asked *a, int n, int prompt)
 {
-    m->s.items[m->s.n_items] = (kvant_item){ .n = n, .prompt = prompt };
-    m->s.item_req[m->s.n_items++] = &a->q;
+    m->s.step.items[m->s.step.n] = (kvant_item){ .n = n, .prompt = prompt };
+    m->s.step.req[m->s.step.n++] = &a->q;
 }
 
 static void take_rows(sim *m)
 {
     kvant_session *s = &m->s;
-    const sched_plan *p = &s->plan;
+    const sched_plan *p = &s->sched.plan;
     request *heads[HEADS];
     const int was = s->n_running;
 
     memcpy(heads, s->waiting, sizeof heads);
-    s->n_items = 0;
+    s->step.n = 0;
     for (int i = 0; i < p->n_decode; i++)
         add_item(m, of(s->running[p->decode[i]]), 1, 0);
     for (int i = 0; i < p->n_prompt; i++)
@@ -195,12 +205,12 @@ static void end_request(sim *m, asked *a)
 
 static void collect(sim *m)
 {
-    for (int i = 0; i < m->s.n_items; i++) {
-        asked *a = of(m->s.item_req[i]);
-        a->pos += m->s.items[i].n;
-        a->q.tenant->served += m->s.items[i].n;
-        if (m->s.items[i].prompt)
-            m->prompt_tokens[a->q.tenant - m->tenants] += m->s.items[i].n;
+    for (int i = 0; i < m->s.step.n; i++) {
+        asked *a = of(m->s.step.req[i]);
+        a->pos += m->s.step.items[i].n;
+        a->q.tenant->served += m->s.step.items[i].n;
+        if (m->s.step.items[i].prompt)
+            m->prompt_tokens[a->q.tenant - m->tenants] += m->s.step.items[i].n;
         if (a->pos < a->q.r.n_prompt)
             continue;
         a->q.n_generated++;
@@ -212,7 +222,7 @@ static void collect(sim *m)
 
 static void step(sim *m)
 {
-    const sched_plan *p = &m->s.plan;
+    const sched_plan *p = &m->s.sched.plan;
 
     for (int i = 0; i < m->n_all; i++)
         if (!m->all[i].alive && m->now >= m->all[i].again)
@@ -223,7 +233,7 @@ static void step(sim *m)
     }
     plan(m);
     take_rows(m);
-    m->stands = m->s.n_items == 0;
+    m->stands = m->s.step.n == 0;
     const double spread = 1 + 0.07 * (2 * rng_unit(&m->r) - 1);
     const int64_t ns = (int64_t)(spread * (m->speed.step_ns + m->speed.row_ns * p->n_decode +
                                            m->speed.token_ns * p->prompt_tokens));

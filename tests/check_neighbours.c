@@ -102,7 +102,7 @@ static void audit(kvant_session *s)
 static void watch(serve_rig *r)
 {
     pthread_mutex_lock(&r->s->lock);
-    r->s->after_tick = audit;
+    r->s->hooks.after_tick = audit;
     pthread_mutex_unlock(&r->s->lock);
 }
 
@@ -280,7 +280,7 @@ static int has_bad_run(const int32_t *x, size_t n)
 /* Without memory for whatever has a run of bad tokens, and once for a copy by its number. */
 static int copy_in(kvant_device *d, void *dst, const void *src, size_t bytes, kvant_diag *diag)
 {
-    const int once = session->n_items > 1 && fail_at > 0 && --fail_at == 0; /* who is alone would be at fault */
+    const int once = session->step.n > 1 && fail_at > 0 && --fail_at == 0; /* who is alone would be at fault */
 
     if (has_bad_run(src, bytes / sizeof(int32_t)) || once)
         return kvant_fail(diag, KVANT_ENOMEM, "device: out of memory for %zu bytes", bytes);

@@ -28,8 +28,8 @@ static void begin(kvant_session *s, kvant_engine *e)
 static double step(kvant_session *s, rng *r, int decode, int prompt)
 {
     const double ns = spread(r) * ((decode > 0 ? DECODE_NS : 0.0) + TOKEN_NS * prompt);
-    s->plan.n_decode = decode;
-    s->plan.prompt_tokens = prompt;
+    s->sched.plan.n_decode = decode;
+    s->sched.plan.prompt_tokens = prompt;
     pace_count(s, (int64_t)ns);
     return ns / 1e6;
 }

@@ -430,7 +430,7 @@ static void check_trace(const char *path, const char *type, uint64_t seed, int r
         return;
     run_alone(&r, N);
     wait_idle(&r);
-    r.s->next_id = ((uint64_t)1 << 32) - 20; /* the owner sleeps; submit takes the lock before it wakes */
+    r.s->counts.next_id = ((uint64_t)1 << 32) - 20; /* the owner sleeps; submit takes the lock before it wakes */
     for (int round = 0; round < rounds; round++) {
         unsigned char dead[N] = { 0 };
         for (int i = 0; i < N; i++) {

@@ -463,8 +463,8 @@ static void run_session(own *o, const char *drafter, int spec, kvant_engine *dra
     if (!serve_open_model(&s, &mp, engine_of(o->r, spec == KVANT_SPEC_MTP), sp))
         return;
     if (spec == KVANT_SPEC_NGRAM) {
-        s.s->drafter = knowing;
-        s.s->drafter_user = o;
+        s.s->hooks.drafter = knowing;
+        s.s->hooks.drafter_user = o;
     }
     run_all(o, &s, spec == KVANT_SPEC_OFF ? o->plain : o->got);
     if (spec != KVANT_SPEC_OFF)

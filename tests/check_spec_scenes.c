@@ -200,7 +200,7 @@ static void run(void (*play)(serve_rig *, serve_out *), int spec, serve_out *out
     make_prompts();
     if (!serve_open_model(&r, &mp, ep, sp))
         return;
-    r.s->drafter = knowing;
+    r.s->hooks.drafter = knowing;
     play(&r, out);
     serve_close(&r);
     for (int i = 0; i < c.n; i++) {

@@ -170,7 +170,7 @@ static int open_rig(serve_rig *r, const char *path, int tail, kvant_session_para
 {
     if (!serve_open(r, path, engine_params(tail), sp))
         return 0;
-    atomic_store(&r->s->after_tick, audit);
+    atomic_store(&r->s->hooks.after_tick, audit);
     return 1;
 }
 
@@ -363,7 +363,7 @@ static int open_small(serve_rig *r, const char *path, kvant_engine_params ep)
 {
     if (!serve_open(r, path, ep, session_params(0, folder, 0)))
         return 0;
-    atomic_store(&r->s->after_tick, audit);
+    atomic_store(&r->s->hooks.after_tick, audit);
     return 1;
 }
 
@@ -485,7 +485,7 @@ static void check_turns(const char *path, int tail, int hybrid)
         if (!serve_open(&r, path, engine_params(tail), sp))
             return;
         r.s->blocks->turn_ns = 0;
-        atomic_store(&r.s->after_tick, audit_told);
+        atomic_store(&r.s->hooks.after_tick, audit_told);
         for (int k = 2; k < 4; k++)
             CHECK(ask(&r, k, salts[0], "a block a tick") == i * all, "prompt %d: not all blocks, or some", k);
         serve_close(&r);
@@ -493,7 +493,7 @@ static void check_turns(const char *path, int tail, int hybrid)
     if (!serve_open(&r, path, engine_params(tail), sp))
         return;
     r.s->blocks->turn_ns = 0;
-    atomic_store(&r.s->after_tick, audit_told);
+    atomic_store(&r.s->hooks.after_tick, audit_told);
     kvant_request other = store_request(prompts[5], N, 80, -1, salts[1]);
     kvant_request q = store_request(prompts[2], N, GEN, -1, salts[0]);
     CHECK(serve_submit(&r, &other, &running, &diag) == KVANT_OK && serve_submit(&r, &q, &out, &diag) == KVANT_OK, "%s",

@@ -426,9 +426,9 @@ static int run_trace(uint64_t seed, trace *totals)
     run_alone(&t);
     current = &t;
     pthread_mutex_lock(&t.rig.s->lock);
-    t.rig.s->after_tick = after_tick;
-    t.rig.s->drafter = by_model ? NULL : half_knowing;
-    t.rig.s->drafter_user = &t;
+    t.rig.s->hooks.after_tick = after_tick;
+    t.rig.s->hooks.drafter = by_model ? NULL : half_knowing;
+    t.rig.s->hooks.drafter_user = &t;
     t.rig.s->yield_ns = 0; /* no clock in a trace */
     pthread_mutex_unlock(&t.rig.s->lock);
     submit(&t, &t.jobs[0]);

@@ -68,41 +68,42 @@ static int resolve(kvant_session_params *p, int max_seqs, kvant_diag *diag)
 static int take_memory(kvant_session *s, kvant_diag *diag)
 {
     const size_t n = (size_t)s->max_seqs, w = (size_t)s->p.max_queue + n;
-    sched_plan *p = &s->plan;
+    sched_plan *p = &s->sched.plan;
 
     s->cap_waiting = (int)w;
     s->waiting = kvant_calloc(w, sizeof *s->waiting);
-    s->tenants = kvant_calloc(w, sizeof *s->tenants);
+    s->tenants.list = kvant_calloc(w, sizeof *s->tenants.list);
     s->running = kvant_calloc(n, sizeof *s->running);
-    s->trace = kvant_calloc((size_t)s->p.n_trace, sizeof *s->trace);
-    s->slots = kvant_calloc(n, sizeof *s->slots);
+    s->shown.trace = kvant_calloc((size_t)s->p.n_trace, sizeof *s->shown.trace);
+    s->shown.slots = kvant_calloc(n, sizeof *s->shown.slots);
     s->parked = kvant_calloc(n, sizeof *s->parked);
-    s->run_in = kvant_calloc(n, sizeof *s->run_in);
-    s->wait_in = kvant_calloc(QUEUE_HEADS, sizeof *s->wait_in);
-    s->ranked = kvant_calloc(n + QUEUE_HEADS, sizeof(tenant *));
+    s->sched.running = kvant_calloc(n, sizeof *s->sched.running);
+    s->sched.waiting = kvant_calloc(QUEUE_HEADS, sizeof *s->sched.waiting);
+    s->tenants.ranked = kvant_calloc(n + QUEUE_HEADS, sizeof(tenant *));
     s->fair.heavy = kvant_calloc(n + QUEUE_HEADS, sizeof *s->fair.heavy);
     p->decode = kvant_calloc(n, sizeof *p->decode);
     p->preempt = kvant_calloc(n, sizeof *p->preempt);
     p->admit = kvant_calloc(QUEUE_HEADS, sizeof *p->admit);
     p->prompt = kvant_calloc(n + QUEUE_HEADS, sizeof *p->prompt);
     p->tokens = kvant_calloc(n + QUEUE_HEADS, sizeof *p->tokens);
-    s->items = kvant_calloc(n, sizeof *s->items);
-    s->item_req = kvant_calloc(n, sizeof *s->item_req);
-    s->item_draft = kvant_calloc(n, sizeof *s->item_draft);
-    s->next_token = kvant_calloc(n, sizeof *s->next_token);
+    s->step.items = kvant_calloc(n, sizeof *s->step.items);
+    s->step.req = kvant_calloc(n, sizeof *s->step.req);
+    s->step.draft = kvant_calloc(n, sizeof *s->step.draft);
+    s->step.next_token = kvant_calloc(n, sizeof *s->step.next_token);
     s->drafts.lanes = kvant_calloc(n, sizeof *s->drafts.lanes);
     s->drafts.lane_req = kvant_calloc(n, sizeof *s->drafts.lane_req);
     s->drafts.chances = kvant_calloc(n, sizeof *s->drafts.chances);
     s->drafts.guesses = kvant_calloc(n, sizeof *s->drafts.guesses);
     s->scratch = kvant_calloc((size_t)s->n_vocab, sizeof *s->scratch);
     s->hidden = kvant_calloc((size_t)s->n_embd, sizeof *s->hidden);
-    if (!s->waiting || !s->tenants || !s->running || !s->trace || !s->slots || !s->parked || !s->run_in ||
-        !s->wait_in || !s->ranked || !s->fair.heavy || !p->tokens || !p->decode || !p->preempt || !p->admit ||
-        !p->prompt || !s->items || !s->item_req || !s->item_draft || !s->drafts.lanes ||
-        !s->drafts.lane_req || !s->drafts.chances || !s->drafts.guesses || !s->next_token || !s->scratch || !s->hidden)
+    if (!s->waiting || !s->tenants.list || !s->running || !s->shown.trace || !s->shown.slots || !s->parked ||
+        !s->sched.running || !s->sched.waiting || !s->tenants.ranked || !s->fair.heavy || !p->tokens || !p->decode ||
+        !p->preempt || !p->admit || !p->prompt || !s->step.items || !s->step.req || !s->step.draft ||
+        !s->drafts.lanes || !s->drafts.lane_req || !s->drafts.chances || !s->drafts.guesses || !s->step.next_token ||
+        !s->scratch || !s->hidden)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %d sequences", s->max_seqs);
     for (int i = 0; i < s->max_seqs; i++)
-        s->slots[i].slot = i;
+        s->shown.slots[i].slot = i;
     return prefix_create(&s->prefix, &s->e->kv, diag);
 }
 
@@ -112,13 +113,34 @@ static void release(kvant_session *s)
     draft_model_free(&s->drafts.model);
     prefix_destroy(&s->prefix);
     blocks_close(s);
-    void *mem[] = {
-        s->waiting, s->tenants,  s->running,     s->trace,        s->slots,      s->parked,
-        s->run_in,  s->wait_in,  s->plan.decode, s->plan.preempt, s->plan.admit, s->plan.prompt,
-        s->items,   s->item_req, s->next_token,  s->scratch,      s->hidden,     s->ranked,
-        s->plan.tokens, s->fair.heavy, (void *)(uintptr_t)s->p.snapshot_dir, s->lora, s->lora_digest, s->item_draft,
-        s->drafts.lanes, s->drafts.lane_req, s->drafts.chances, s->drafts.guesses
-    };
+    void *mem[] = { s->waiting,
+                    s->tenants.list,
+                    s->running,
+                    s->shown.trace,
+                    s->shown.slots,
+                    s->parked,
+                    s->sched.running,
+                    s->sched.waiting,
+                    s->sched.plan.decode,
+                    s->sched.plan.preempt,
+                    s->sched.plan.admit,
+                    s->sched.plan.prompt,
+                    s->step.items,
+                    s->step.req,
+                    s->step.next_token,
+                    s->scratch,
+                    s->hidden,
+                    s->tenants.ranked,
+                    s->sched.plan.tokens,
+                    s->fair.heavy,
+                    (void *)(uintptr_t)s->p.snapshot_dir,
+                    s->lora.scales,
+                    s->lora.digest,
+                    s->step.draft,
+                    s->drafts.lanes,
+                    s->drafts.lane_req,
+                    s->drafts.chances,
+                    s->drafts.guesses };
     for (size_t i = 0; i < sizeof mem / sizeof *mem; i++)
         kvant_free(mem[i]);
     pthread_mutex_destroy(&s->lock);
@@ -185,7 +207,7 @@ int kvant_session_create(kvant_engine *e, const kvant_session_params *params, kv
     s->n_vocab = info->n_vocab;
     s->n_embd = info->n_embd;
     s->pages_suffice = kv_pages_suffice(&e->kv);
-    s->next_id = 1;
+    s->counts.next_id = 1;
     s->yield_ns = YIELD_NS;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&attr);
@@ -207,7 +229,7 @@ void kvant_session_free(kvant_session *s)
     if (!s)
         return;
     pthread_mutex_lock(&s->lock);
-    s->stop = 1;
+    s->orders.stop = 1;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     kvant_engine_cancel(s->e);
@@ -221,13 +243,13 @@ void kvant_session_free(kvant_session *s)
 /* With the lock held. */
 static int may_submit(const kvant_session *s, uint32_t whose, kvant_diag *diag)
 {
-    if (s->shown.failed)
+    if (s->shown.stats.failed)
         return kvant_fail(diag, KVANT_EDEVICE, "engine: stopped after an error (%s)",
-                          kvant_error_text(s->shown.failed));
-    if (s->stop || s->draining)
+                          kvant_error_text(s->shown.stats.failed));
+    if (s->orders.stop || s->orders.drain)
         return kvant_fail(diag, KVANT_EBUSY, "server: draining, no new requests");
-    if (s->n_queued >= s->p.max_queue)
-        return kvant_fail(diag, KVANT_EBUSY, "queue: full, %d requests wait", s->n_queued);
+    if (s->counts.queued >= s->p.max_queue)
+        return kvant_fail(diag, KVANT_EBUSY, "queue: full, %d requests wait", s->counts.queued);
     if (tenant_queued(s, whose) >= s->p.max_queue_tenant)
         return kvant_fail(diag, KVANT_EBUSY, "queue: this key's share is full, %d of its requests wait",
                           s->p.max_queue_tenant);
@@ -245,18 +267,18 @@ int kvant_session_set_queue_tenant(kvant_session *s, int most, kvant_diag *diag)
 
 static void live_add(kvant_session *s, request *q)
 {
-    q->id = s->next_id++;
+    q->id = s->counts.next_id++;
     q->next = s->live;
     if (s->live)
         s->live->prev = q;
     s->live = q;
-    if (s->inbox_last)
-        s->inbox_last->inbox = q;
+    if (s->inbox.last)
+        s->inbox.last->inbox = q;
     else
-        s->inbox_first = q;
-    s->inbox_last = q;
+        s->inbox.first = q;
+    s->inbox.last = q;
     tenant_join(s, q);
-    s->submitted++;
+    s->counts.submitted++;
 }
 
 int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id, kvant_diag *diag)
@@ -266,7 +288,7 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
 
     pthread_mutex_lock(&s->lock);
     code = may_submit(s, r->tenant, diag); /* a full queue costs no copy of the prompt */
-    s->rejected += code < 0;
+    s->counts.rejected += code < 0;
     pthread_mutex_unlock(&s->lock);
     KVANT_TRY(code);
     KVANT_TRY(request_create(s, r, &q, diag));
@@ -279,7 +301,7 @@ int kvant_session_submit(kvant_session *s, const kvant_request *r, uint64_t *id,
         *id = q->id; /* the owner sees the request only after the lock is free again */
         pthread_cond_signal(&s->work);
     }
-    s->rejected += code < 0;
+    s->counts.rejected += code < 0;
     pthread_mutex_unlock(&s->lock);
     if (code < 0)
         request_free(q);
@@ -304,7 +326,7 @@ void kvant_session_resume(kvant_session *s, uint64_t id)
     for (request *q = s->live; q; q = q->next)
         if (q->id == id)
             atomic_fetch_sub(&q->hold, 1);
-    s->resumed = 1;
+    s->orders.resumed = 1;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
@@ -314,10 +336,10 @@ void kvant_session_drain(kvant_session *s, int64_t ms)
     const int64_t until = clock_ns() + (ms > 0 ? ms : 0) * 1000000;
 
     pthread_mutex_lock(&s->lock);
-    if (!s->draining || until < s->drain_until_ns)
-        s->drain_until_ns = until;
-    s->draining = 1;
-    s->shown.draining = 1;
+    if (!s->orders.drain || until < s->orders.drain_until_ns)
+        s->orders.drain_until_ns = until;
+    s->orders.drain = 1;
+    s->shown.stats.draining = 1;
     pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
@@ -327,10 +349,10 @@ void kvant_session_drain(kvant_session *s, int64_t ms)
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out)
 {
     pthread_mutex_lock(&s->lock);
-    *out = s->shown;
-    out->queued = s->n_queued;
-    out->submitted = s->submitted;
-    out->rejected = s->rejected;
+    *out = s->shown.stats;
+    out->queued = s->counts.queued;
+    out->submitted = s->counts.submitted;
+    out->rejected = s->counts.rejected;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -339,10 +361,10 @@ int kvant_session_trace(kvant_session *s, kvant_step_record *out, int cap)
     uint64_t n, ring = (uint64_t)s->p.n_trace;
 
     pthread_mutex_lock(&s->lock);
-    n = s->n_trace < ring ? s->n_trace : ring;
+    n = s->shown.n_trace < ring ? s->shown.n_trace : ring;
     n = cap < 0 ? 0 : n < (uint64_t)cap ? n : (uint64_t)cap;
     for (uint64_t i = 0; i < n; i++)
-        out[i] = s->trace[(s->n_trace - n + i) % ring];
+        out[i] = s->shown.trace[(s->shown.n_trace - n + i) % ring];
     pthread_mutex_unlock(&s->lock);
     return (int)n;
 }
@@ -353,7 +375,7 @@ int kvant_session_slots(kvant_session *s, kvant_slot_info *out, int cap)
 
     pthread_mutex_lock(&s->lock);
     if (n > 0)
-        memcpy(out, s->slots, (size_t)n * sizeof *out);
+        memcpy(out, s->shown.slots, (size_t)n * sizeof *out);
     pthread_mutex_unlock(&s->lock);
     return n > 0 ? n : 0;
 }
@@ -398,13 +420,13 @@ int kvant_session_slot(kvant_session *s, int what, int slot, const char *name, c
     if (name)
         strncpy(a->name, name, sizeof a->name - 1);
     pthread_mutex_lock(&s->lock);
-    const int refused = s->stop;
+    const int refused = s->orders.stop;
     if (!refused) {
-        if (s->actions_last)
-            s->actions_last->next = a;
+        if (s->inbox.last_action)
+            s->inbox.last_action->next = a;
         else
-            s->actions_first = a;
-        s->actions_last = a;
+            s->inbox.first_action = a;
+        s->inbox.last_action = a;
         pthread_cond_signal(&s->work);
     }
     pthread_mutex_unlock(&s->lock);

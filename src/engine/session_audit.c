@@ -346,7 +346,7 @@ static int check_waiting(auditor *a)
 
     for (int i = 0; i < s->n_waiting; i++) {
         const request *q = s->waiting[i];
-        saved += q->saved ? (int64_t)q->saved_bytes : 0;
+        saved += q->saved.data ? (int64_t)q->saved.bytes : 0;
         if (q->seq >= 0 || q->promised != 0)
             return wrong(a, "request %llu: waits with sequence %d and %d pages promised", (unsigned long long)q->id,
                          q->seq, q->promised);
@@ -365,8 +365,8 @@ static int check_tenants(auditor *a)
 
     for (const request *q = s->live; q; q = q->next)
         alive++;
-    for (int i = 0; i < s->n_tenants; i++) {
-        const tenant *t = &s->tenants[i];
+    for (int i = 0; i < s->tenants.n; i++) {
+        const tenant *t = &s->tenants.list[i];
         int live = 0;
         for (int k = 0; k < s->n_running; k++)
             live += s->running[k]->tenant == t;
@@ -377,8 +377,8 @@ static int check_tenants(auditor *a)
         alive -= t->requests;
         queued += t->queued;
     }
-    if (alive != 0 || queued != s->n_queued)
-        return wrong(a, "queue: %d requests of no tenant, %d queued, %d counted", alive, queued, s->n_queued);
+    if (alive != 0 || queued != s->counts.queued)
+        return wrong(a, "queue: %d requests of no tenant, %d queued, %d counted", alive, queued, s->counts.queued);
     return 1;
 }
 

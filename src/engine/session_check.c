@@ -220,9 +220,9 @@ int request_create(const kvant_session *s, const kvant_request *theirs, request 
 void request_free(request *q)
 {
     kvant_sampler_free(q->sampler);
-    draft_ngram_free(&q->ngram);
+    draft_ngram_free(&q->drafts.ngram);
     kvant_free(q->tokens);
-    kvant_free(q->saved);
+    kvant_free(q->saved.data);
     kvant_free(q->hidden);
     kvant_free(q->lora);
     kvant_free((void *)(uintptr_t)q->r.stop_ids);

@@ -88,6 +88,29 @@ typedef struct prefix_looked {
     unsigned char id[PREFIX_ID]; /* of the last of n; LOOKED_REST: of the next */
 } prefix_looked;
 
+/* The drafts of a request. */
+typedef struct request_guesses {
+    int n;                                   /* of this step, at tokens + n_tokens */
+    unsigned char grades[KVANT_MOST_DRAFTS]; /* RATE_* of each */
+    draft_ngram ngram;
+    draft_seq model; /* the text in the draft model's engine */
+    draft_rate rates[N_RATES];
+} request_guesses;
+
+/* How a request gives way. */
+typedef struct request_pause {
+    int now; /* hold > 0 as of the begin of the tick */
+    int64_t ns;
+    int yielded; /* preempted for others: while paused, or because its tenant had more than its share */
+} request_pause;
+
+/* The sequence of a request that was preempted. */
+typedef struct request_image {
+    uint8_t *data; /* of n tokens, or NULL */
+    int n;
+    size_t bytes;
+} request_image;
+
 typedef struct request {
     struct request *next, *prev; /* live list (lock) */
     struct request *inbox;       /* next in the inbox (lock) */
@@ -104,18 +127,12 @@ typedef struct request {
     /* owner thread from here on */
     int32_t *tokens; /* prompt, then generated */
     int n_tokens, n_generated;
-    int paused;      /* hold > 0 as of the begin of the tick */
-    int64_t paused_ns;
+    request_pause pause;
     int most_tokens; /* n_tokens never goes beyond */
     int seq;         /* -1: not running */
     int promised, keep;
     int rows;          /* planned for this step */
-    int n_draft;       /* of this step, at tokens + n_tokens */
-    unsigned char grades[KVANT_MOST_DRAFTS]; /* RATE_* of each */
-    draft_ngram ngram;
-    draft_seq model;   /* the text in the draft model's engine */
-    draft_rate rates[N_RATES];
-    int n_yielded;     /* preempted for others: while paused, or because its tenant had more than its share */
+    request_guesses drafts;
     int fault_to;      /* a step with it failed: it steps alone until it has so many tokens; 0: none did */
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
     int told;          /* tokens of the prompt that had their PROMPT event */
@@ -126,9 +143,7 @@ typedef struct request {
     int n_snaps, rolling; /* rolling: snapshot of decode steps (prefix_reuse_decode), or -1 */
     float *hidden;        /* EMBED_FIRST, EMBED_EACH: f32[n_hidden][n_embd]; else NULL */
     int n_hidden;
-    uint8_t *saved;       /* image of saved_len tokens, or NULL */
-    int saved_len;
-    size_t saved_bytes;
+    request_image saved;
     prefix_hit hit;
     prefix_looked looked;
     kvant_timings t;
@@ -139,6 +154,7 @@ typedef struct step_pace {
     double prompt_ns, prompt_tokens; /* steps with prompts, without the part of their decode rows */
     double decode_ns;                /* of a step of decode rows alone */
     double last_prompt_ns;           /* of the last step, without that part */
+    int deferred;                    /* steps in a row in which rows were held back */
 } step_pace;
 
 /* How far prompts of tenants that used much give way (session_pace.c). */
@@ -174,9 +190,70 @@ typedef struct action {
     void *user;
 } action;
 
+/* Requests and actions of other threads, for the owner. */
+typedef struct session_inbox {
+    request *first, *last;
+    action *first_action, *last_action;
+} session_inbox;
+
+typedef struct session_counts {
+    uint64_t next_id, submitted, rejected;
+    int queued; /* alive, not running: never started, or preempted */
+} session_counts;
+
+/* Orders of other threads to the owner. */
+typedef struct session_orders {
+    int stop, drain, resumed; /* resumed: since the owner looked last */
+    int64_t drain_until_ns;
+} session_orders;
+
+/* The owner's work as other threads may see it. */
+typedef struct session_shown {
+    kvant_session_stats stats;
+    kvant_step_record *trace; /* ring */
+    uint64_t n_trace;         /* records ever written */
+    kvant_slot_info *slots;   /* [max_seqs] */
+} session_shown;
+
+typedef struct session_tenants {
+    tenant *list; /* [cap_waiting]; what is served and live: owner thread */
+    int n;
+    int arrived;     /* those that the owner has seen: the first so many */
+    int active;      /* of them, with a request at the owner, as of the plan */
+    tenant **ranked; /* [max_seqs + QUEUE_HEADS] */
+} session_tenants;
+
+typedef struct session_lora {
+    unsigned char (*digest)[32]; /* of the content of each adapter */
+    float *scales;               /* [adapters] of requests that bring none */
+} session_lora;
+
+/* The scheduler's inputs, and its plan. */
+typedef struct session_sched {
+    sched_seq *running;
+    sched_wait *waiting;
+    sched_plan plan;
+} session_sched;
+
+/* The items of a step. */
+typedef struct session_step {
+    kvant_item *items;
+    request **req;
+    int *draft; /* [max_seqs] the last so many tokens of each item are drafts */
+    int n, events;
+    int32_t *next_token; /* [max_seqs] decode inputs */
+} session_step;
+
+/* For tests and bench; NULL: none. */
+typedef struct session_hooks {
+    /* Guesses at most k tokens behind tokens[n], in place of the session's own. */
+    int (*drafter)(void *user, const int32_t *tokens, int n, int32_t *out, int k);
+    void *drafter_user;
+    void (*_Atomic after_tick)(kvant_session *s); /* session_audit.h */
+} session_hooks;
+
 struct kvant_session {
     kvant_engine *e;
-    unsigned char (*lora_digest)[32]; /* of the content of each adapter */
     kvant_session_params p; /* resolved; snapshot_dir is ours */
     int max_seqs, n_ctx, n_vocab, n_embd, pages_suffice;
     pthread_t owner;
@@ -184,48 +261,28 @@ struct kvant_session {
     pthread_cond_t work;
     /* guarded by lock */
     request *live;
-    request *inbox_first, *inbox_last;
-    action *actions_first, *actions_last;
-    int n_queued;    /* alive, not running: never started, or preempted */
-    tenant *tenants; /* [cap_waiting]; what is served and live: owner thread */
-    int n_tenants;
-    float *lora;     /* [adapters] scales of requests that bring none */
-    int stop, draining, resumed; /* resumed: since the owner looked last */
-    int64_t drain_until_ns;
-    uint64_t next_id, submitted, rejected;
-    kvant_session_stats shown;
-    kvant_step_record *trace; /* ring */
-    uint64_t n_trace;         /* records ever written */
-    kvant_slot_info *slots;   /* [max_seqs] */
+    session_inbox inbox;
+    session_counts counts;
+    session_orders orders;
+    session_shown shown;
+    session_tenants tenants; /* arrived and on: owner thread */
+    session_lora lora;       /* digest: constant */
     /* owner thread */
     request **waiting, **running;
     int n_waiting, cap_waiting, n_running;
     prefix_index prefix;
-    int n_arrived;  /* tenants that the owner has seen: the first so many */
-    int n_active;   /* of those, with a request at the owner, as of the plan */
     parked *parked; /* [max_seqs] */
     uint64_t stamp;
     kvant_session_stats st;
     int64_t saved_bytes;
-    int deferred; /* steps in a row in which rows were held back */
     int64_t yield_ns; /* a pause so long gives way to others */
     int blocked;  /* nothing ran: every request waits for its client */
-    sched_seq *run_in;
-    sched_wait *wait_in;
-    tenant **ranked; /* [max_seqs + QUEUE_HEADS] */
-    sched_plan plan;
-    kvant_item *items;
-    request **item_req;
-    int *item_draft;      /* [max_seqs] the last so many tokens of each item are drafts */
-    int n_items, events;
+    session_sched sched;
+    session_step step;
     step_pace pace;
     fair_share fair;
     draft_state drafts;
-    /* Tests and bench: guesses at most k tokens behind tokens[n], in place of the session's own; NULL: none */
-    int (*drafter)(void *user, const int32_t *tokens, int n, int32_t *out, int k);
-    void *drafter_user;
-    void (*_Atomic after_tick)(kvant_session *s); /* tests: session_audit.h; NULL: none */
-    int32_t *next_token;                  /* [max_seqs] decode inputs */
+    session_hooks hooks;
     float *scratch;                       /* [n_vocab] masked logits */
     float *hidden;                        /* [n_embd] */
     session_files files;

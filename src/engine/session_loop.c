@@ -16,9 +16,9 @@ enum { PAUSED_TURN_NS = 20000000 };
 /* With the lock held.  While all there is waits for its clients, cancels and the drain are looked at in turns. */
 static void wait_for_work(kvant_session *s)
 {
-    while (!s->stop && !s->inbox_first && !s->actions_first && s->n_running + s->n_waiting == 0)
+    while (!s->orders.stop && !s->inbox.first && !s->inbox.first_action && s->n_running + s->n_waiting == 0)
         pthread_cond_wait(&s->work, &s->lock);
-    if (!s->blocked || s->resumed || s->stop || s->inbox_first || s->actions_first)
+    if (!s->blocked || s->orders.resumed || s->orders.stop || s->inbox.first || s->inbox.first_action)
         return;
     const int64_t until = clock_ns() + PAUSED_TURN_NS;
     const struct timespec t = { until / 1000000000, until % 1000000000 };
@@ -33,12 +33,12 @@ static int take_inbox(kvant_session *s, action **actions)
 
     pthread_mutex_lock(&s->lock);
     wait_for_work(s);
-    s->resumed = 0;
-    in = s->inbox_first;
-    s->inbox_first = s->inbox_last = NULL;
-    *actions = s->actions_first;
-    s->actions_first = s->actions_last = NULL;
-    go_on = !s->stop;
+    s->orders.resumed = 0;
+    in = s->inbox.first;
+    s->inbox.first = s->inbox.last = NULL;
+    *actions = s->inbox.first_action;
+    s->inbox.first_action = s->inbox.last_action = NULL;
+    go_on = !s->orders.stop;
     pthread_mutex_unlock(&s->lock);
     for (; in; in = in->inbox) {
         s->waiting[s->n_waiting++] = in; /* room: alive are at most max_queue and max_seqs */
@@ -99,7 +99,7 @@ static void check_drain(kvant_session *s, int64_t now)
     int over;
 
     pthread_mutex_lock(&s->lock);
-    over = s->draining && now >= s->drain_until_ns;
+    over = s->orders.drain && now >= s->orders.drain_until_ns;
     pthread_mutex_unlock(&s->lock);
     if (over)
         session_end_all(s, KVANT_ECANCELED, "server: shutting down");
@@ -129,8 +129,8 @@ void session_preempt(kvant_session *s, int i)
 static void preempt_planned(kvant_session *s)
 {
     for (int i = s->n_running - 1; i >= 0; i--)
-        for (int k = 0; k < s->plan.n_preempt; k++)
-            if (s->plan.preempt[k] == i) {
+        for (int k = 0; k < s->sched.plan.n_preempt; k++)
+            if (s->sched.plan.preempt[k] == i) {
                 session_preempt(s, i);
                 break;
             }
@@ -138,7 +138,7 @@ static void preempt_planned(kvant_session *s)
 
 static void admit_one(kvant_session *s, request *q, int pages)
 {
-    const int before = q->saved ? kv_pages_at(&s->e->kv, q->saved_len) : 0;
+    const int before = q->saved.data ? kv_pages_at(&s->e->kv, q->saved.n) : 0;
     kvant_diag diag = { "" };
 
     if (before > s->e->kv.pages.n_free)
@@ -159,7 +159,7 @@ static void admit_one(kvant_session *s, request *q, int pages)
  * ones may have to be evicted. */
 static void admit_planned(kvant_session *s, request *const *heads)
 {
-    const int *list = s->plan.admit, n = s->plan.n_admit;
+    const int *list = s->sched.plan.admit, n = s->sched.plan.n_admit;
     unsigned char saved[QUEUE_HEADS];
 
     for (int named = 1; named >= 0; named--)
@@ -167,11 +167,11 @@ static void admit_planned(kvant_session *s, request *const *heads)
             if ((heads[list[k]]->r.slot >= 0) == named)
                 request_take_sequence(s, heads[list[k]]);
     for (int k = 0; k < n; k++)
-        saved[k] = heads[list[k]]->saved != NULL;
+        saved[k] = heads[list[k]]->saved.data != NULL;
     for (int round = 0; round < 2; round++)
         for (int k = 0; k < n; k++)
             if (saved[k] == round)
-                admit_one(s, heads[list[k]], s->wait_in[list[k]].pages);
+                admit_one(s, heads[list[k]], s->sched.waiting[list[k]].pages);
 }
 
 static void apply_plan(kvant_session *s, int n_heads)
@@ -181,10 +181,10 @@ static void apply_plan(kvant_session *s, int n_heads)
     memcpy(heads, s->waiting, (size_t)n_heads * sizeof *heads);
     for (int i = 0; i < s->n_running; i++)
         s->running[i]->rows = 0;
-    for (int k = 0; k < s->plan.n_decode; k++)
-        s->running[s->plan.decode[k]]->rows = 1;
-    for (int k = 0; k < s->plan.n_prompt; k++) {
-        const sched_piece *p = &s->plan.prompt[k];
+    for (int k = 0; k < s->sched.plan.n_decode; k++)
+        s->running[s->sched.plan.decode[k]]->rows = 1;
+    for (int k = 0; k < s->sched.plan.n_prompt; k++) {
+        const sched_piece *p = &s->sched.plan.prompt[k];
         request *q = p->index < s->n_running ? s->running[p->index] : heads[p->index - s->n_running];
         s->st.continued += p->index < s->n_running;
         q->rows = p->n;
@@ -201,10 +201,10 @@ static int count_paused(request *const *list, int n, int64_t now)
     int paused = 0;
 
     for (int i = 0; i < n; i++) {
-        const int was = list[i]->paused;
-        list[i]->paused = atomic_load(&list[i]->hold) > 0;
-        list[i]->paused_ns = list[i]->paused && !was ? now : list[i]->paused_ns;
-        paused += list[i]->paused;
+        const int was = list[i]->pause.now;
+        list[i]->pause.now = atomic_load(&list[i]->hold) > 0;
+        list[i]->pause.ns = list[i]->pause.now && !was ? now : list[i]->pause.ns;
+        paused += list[i]->pause.now;
     }
     return paused;
 }
@@ -215,9 +215,9 @@ static int somebody_lacks_room(const kvant_session *s, int n_heads)
     int ready = 0;
 
     for (int i = 0; i < s->n_waiting && s->n_running == s->max_seqs; i++)
-        ready |= !s->waiting[i]->paused;
-    for (int i = 0; i < n_heads && s->plan.no_pages; i++)
-        ready |= !s->wait_in[i].not_ready;
+        ready |= !s->waiting[i]->pause.now;
+    for (int i = 0; i < n_heads && s->sched.plan.no_pages; i++)
+        ready |= !s->sched.waiting[i].not_ready;
     return ready;
 }
 
@@ -225,7 +225,7 @@ static int somebody_lacks_room(const kvant_session *s, int n_heads)
 static int holds_named_slot(const kvant_session *s, const request *q)
 {
     for (int i = 0; i < s->n_waiting; i++)
-        if (!s->waiting[i]->paused && s->waiting[i]->r.slot == q->seq)
+        if (!s->waiting[i]->pause.now && s->waiting[i]->r.slot == q->seq)
             return 1;
     return 0;
 }
@@ -237,10 +237,10 @@ static int yield_one(kvant_session *s, int any, int64_t now)
 {
     for (int i = s->n_running - 1; i >= 0; i--) {
         request *q = s->running[i];
-        if (!q->paused || now - q->paused_ns < s->yield_ns || !(any || holds_named_slot(s, q)) ||
+        if (!q->pause.now || now - q->pause.ns < s->yield_ns || !(any || holds_named_slot(s, q)) ||
             !request_can_yield(s, q))
             continue;
-        q->n_yielded++;
+        q->pause.yielded++;
         s->st.preempted_paused++;
         session_preempt(s, i);
         return 1;
@@ -256,7 +256,7 @@ static int share_one(kvant_session *s)
 
     if (i < 0)
         return 0;
-    s->running[i]->n_yielded++;
+    s->running[i]->pause.yielded++;
     s->st.preempted_share++;
     session_preempt(s, i);
     return 1;
@@ -270,7 +270,7 @@ static int make_plan(kvant_session *s, int64_t now)
         ;
     do
         heads = session_plan(s);
-    while (s->plan.n_admit + s->plan.n_preempt == 0 && somebody_lacks_room(s, heads) &&
+    while (s->sched.plan.n_admit + s->sched.plan.n_preempt == 0 && somebody_lacks_room(s, heads) &&
            (yield_one(s, 1, now) || share_one(s)));
     return heads;
 }
@@ -280,7 +280,7 @@ static void end_head(kvant_session *s, int n_heads)
 {
     int i = 0;
 
-    while (i < n_heads - 1 && s->wait_in[i].not_ready)
+    while (i < n_heads - 1 && s->sched.waiting[i].not_ready)
         i++;
     request_end(s, s->waiting[i], KVANT_FINISH_ERROR, -1, KVANT_ENOSPC, "cache pool: no room for the request");
     session_remove(s->waiting, &s->n_waiting, i);
@@ -294,7 +294,8 @@ static int only_fetches(const kvant_session *s, int n_heads)
 
     for (int i = 0; i < n_heads; i++)
         fetches |= tiers_want(s, s->waiting[i]);
-    return fetches && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0;
+    return fetches &&
+           s->sched.plan.n_decode + s->sched.plan.n_prompt + s->sched.plan.n_preempt + s->sched.plan.n_admit == 0;
 }
 
 static void run_tick(kvant_session *s)
@@ -319,17 +320,18 @@ static void run_tick(kvant_session *s)
         session_publish(s, NULL);
         return;
     }
-    if (paused > 0 && s->plan.n_decode + s->plan.n_prompt + s->plan.n_preempt + s->plan.n_admit == 0) {
+    if (paused > 0 &&
+        s->sched.plan.n_decode + s->sched.plan.n_prompt + s->sched.plan.n_preempt + s->sched.plan.n_admit == 0) {
         s->blocked = 1;
         s->st.last_step_ns = now; /* it is the clients that make no progress */
         session_publish(s, NULL);
         return;
     }
-    if (s->n_running + s->plan.n_admit == 0) {
+    if (s->n_running + s->sched.plan.n_admit == 0) {
         end_head(s, heads);
         return;
     }
-    s->deferred = s->plan.n_deferred > 0 ? s->deferred + 1 : 0;
+    s->pace.deferred = s->sched.plan.n_deferred > 0 ? s->pace.deferred + 1 : 0;
     apply_plan(s, heads);
     session_run_step(s, waiting);
 }
@@ -340,7 +342,7 @@ static void tick(kvant_session *s)
 
     run_tick(s);
     blocks_tell(s);
-    after = atomic_load(&s->after_tick);
+    after = atomic_load(&s->hooks.after_tick);
     if (after)
         after(s);
 }

@@ -34,13 +34,13 @@ int session_lora_create(kvant_session *s, kvant_diag *diag)
 
     if (n == 0)
         return KVANT_OK;
-    s->lora = kvant_calloc(n, sizeof *s->lora);
-    s->lora_digest = kvant_calloc(n, sizeof *s->lora_digest);
-    if (!s->lora || !s->lora_digest)
+    s->lora.scales = kvant_calloc(n, sizeof *s->lora.scales);
+    s->lora.digest = kvant_calloc(n, sizeof *s->lora.digest);
+    if (!s->lora.scales || !s->lora.digest)
         return kvant_fail(diag, KVANT_ENOMEM, "session: out of memory for %zu adapters", n);
     for (size_t i = 0; i < n; i++) {
-        s->lora[i] = set->files[i].scale;
-        digest(&set->files[i], s->lora_digest[i]);
+        s->lora.scales[i] = set->files[i].scale;
+        digest(&set->files[i], s->lora.digest[i]);
     }
     return KVANT_OK;
 }
@@ -55,7 +55,7 @@ static void share_of(const kvant_session *s, const unsigned char *salt, const fl
     for (int i = 0; i < s->e->m->lora.n; i++) {
         if (scales[i] == 0.0f)
             continue;
-        memcpy(text + used, s->lora_digest[i], 32);
+        memcpy(text + used, s->lora.digest[i], 32);
         memcpy(text + used + 32, &scales[i], 4);
         used += 36;
     }
@@ -69,14 +69,14 @@ static void share_of(const kvant_session *s, const unsigned char *salt, const fl
 void session_lora_join(kvant_session *s, request *q, int without)
 {
     for (int i = 0; without && i < s->e->m->lora.n; i++)
-        q->lora[i] = s->lora[i];
+        q->lora[i] = s->lora.scales[i];
     share_of(s, q->r.salt, q->lora, q->share);
 }
 
 void session_lora_share(kvant_session *s, const unsigned char *salt, unsigned char *out)
 {
     pthread_mutex_lock(&s->lock);
-    share_of(s, salt, s->lora, out);
+    share_of(s, salt, s->lora.scales, out);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -87,7 +87,7 @@ int kvant_session_set_lora(kvant_session *s, const float *scales, int n, kvant_d
     KVANT_TRY(engine_lora_check(s->e->m, scales, "adapters", diag));
     pthread_mutex_lock(&s->lock);
     if (n > 0)
-        memcpy(s->lora, scales, (size_t)n * sizeof *scales);
+        memcpy(s->lora.scales, scales, (size_t)n * sizeof *scales);
     pthread_mutex_unlock(&s->lock);
     return KVANT_OK;
 }
@@ -98,7 +98,7 @@ int kvant_session_get_lora(kvant_session *s, float *scales, int cap)
 
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < n && i < cap; i++)
-        scales[i] = s->lora[i];
+        scales[i] = s->lora.scales[i];
     pthread_mutex_unlock(&s->lock);
     return n;
 }

@@ -22,7 +22,7 @@ static const double RATIO = 2, PART = 0.5, SAVINGS = 1.5; /* SAVINGS: most that 
 
 void pace_count(kvant_session *s, int64_t ns)
 {
-    const sched_plan *p = &s->plan;
+    const sched_plan *p = &s->sched.plan;
     step_pace *m = &s->pace;
     double rest = (double)ns;
 
@@ -88,15 +88,15 @@ static int decode_rows(const kvant_session *s)
 {
     int rows = 0;
 
-    for (int i = 0; i < s->n_items; i++)
-        rows += s->items[i].prompt ? 0 : s->items[i].n;
+    for (int i = 0; i < s->step.n; i++)
+        rows += s->step.items[i].prompt ? 0 : s->step.items[i].n;
     return rows;
 }
 
 static double cost(const kvant_session *s, int item, double ns)
 {
-    const kvant_item *it = &s->items[item];
-    const sched_plan *p = &s->plan;
+    const kvant_item *it = &s->step.items[item];
+    const sched_plan *p = &s->sched.plan;
 
     if (it->prompt)
         return p->prompt_tokens > 0 ? s->pace.last_prompt_ns * it->n / p->prompt_tokens : 0;
@@ -107,11 +107,11 @@ void fair_charge(kvant_session *s, int64_t ns)
 {
     double heavy = 0;
 
-    for (int i = 0; i < s->n_items; i++) {
-        tenant *t = s->item_req[i]->tenant;
+    for (int i = 0; i < s->step.n; i++) {
+        tenant *t = s->step.req[i]->tenant;
         const double c = cost(s, i, (double)ns);
         t->used_ns += c;
-        heavy += s->items[i].prompt && t->heavy ? c : 0;
+        heavy += s->step.items[i].prompt && t->heavy ? c : 0;
     }
     if (s->fair.n_heavy == 0)
         s->fair.earned_ns = 0;
@@ -123,8 +123,8 @@ static int count_active(const kvant_session *s)
 {
     int n = 0;
 
-    for (int i = 0; i < s->n_arrived; i++)
-        n += s->tenants[i].live > 0;
+    for (int i = 0; i < s->tenants.arrived; i++)
+        n += s->tenants.list[i].live > 0;
     return n;
 }
 
@@ -132,15 +132,15 @@ void fair_forget(kvant_session *s)
 {
     const int n = count_active(s);
 
-    for (int i = 0; i < s->n_arrived; i++)
-        s->tenants[i].used_ns *= 1 - 1.0 / (WINDOW * (n > 0 ? n : 1));
+    for (int i = 0; i < s->tenants.arrived; i++)
+        s->tenants.list[i].used_ns *= 1 - 1.0 / (WINDOW * (n > 0 ? n : 1));
 }
 
 /* ---- who is heavy ---- */
 
 static double less(const request *q, double least)
 {
-    return !q->paused && (least < 0 || q->tenant->used_ns < least) ? q->tenant->used_ns : least;
+    return !q->pause.now && (least < 0 || q->tenant->used_ns < least) ? q->tenant->used_ns : least;
 }
 
 /* Used by the lightest tenant that has work for the next step; below 0: nobody has. */
@@ -151,7 +151,7 @@ static double least_used(const kvant_session *s, int n_heads)
     for (int i = 0; i < s->n_running; i++)
         least = less(s->running[i], least);
     for (int i = 0; i < n_heads; i++)
-        if (!s->wait_in[i].not_ready)
+        if (!s->sched.waiting[i].not_ready)
             least = less(s->waiting[i], least);
     return least;
 }
@@ -161,8 +161,8 @@ static double average_used(const kvant_session *s)
     const int n = count_active(s);
     double sum = 0;
 
-    for (int i = 0; i < s->n_arrived; i++)
-        sum += s->tenants[i].used_ns;
+    for (int i = 0; i < s->tenants.arrived; i++)
+        sum += s->tenants.list[i].used_ns;
     return n > 0 ? sum / n : sum;
 }
 
@@ -173,7 +173,7 @@ int fair_weigh(kvant_session *s, int n_heads, int n_tenants)
 
     s->fair.n_heavy = 0;
     for (int i = 0; i < n_tenants; i++) {
-        tenant *t = s->ranked[i];
+        tenant *t = s->tenants.ranked[i];
         t->heavy = s->fair.heavy[i] = token > 0 && t->used_ns > bound;
         s->fair.n_heavy += t->heavy;
     }

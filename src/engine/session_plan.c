@@ -13,14 +13,14 @@ static int goes_before(const kvant_session *s, const request *a, const request *
     const double sa = a->tenant->served, sb = b->tenant->served;
     const int short_a = tenant_is_short(s, a), short_b = tenant_is_short(s, b);
 
-    if (a->paused != b->paused)
-        return b->paused;
+    if (a->pause.now != b->pause.now)
+        return b->pause.now;
     if (a->r.priority != b->r.priority)
         return a->r.priority > b->r.priority;
     if (short_a != short_b)
         return short_a;
-    if ((a->t.n_preempted > a->n_yielded) != (b->t.n_preempted > b->n_yielded))
-        return a->t.n_preempted > a->n_yielded;
+    if ((a->t.n_preempted > a->pause.yielded) != (b->t.n_preempted > b->pause.yielded))
+        return a->t.n_preempted > a->pause.yielded;
     if (sa != sb)
         return sa < sb;
     return a->id < b->id;
@@ -75,18 +75,18 @@ static int waits_for(const kvant_session *s, const request *q, const request *by
 
 static int must_wait(const kvant_session *s, const request *q, int n_heads)
 {
-    if (q->paused || tiers_want(s, q))
+    if (q->pause.now || tiers_want(s, q))
         return 1;
     for (int i = 0; i < s->n_running; i++)
         if (q->r.slot >= 0 && s->running[i]->seq == q->r.slot)
             return 1;
-    if (q->saved || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ) || slots_continues(s, q))
+    if (q->saved.data || s->p.no_prefix_cache || (q->r.cache & KVANT_CACHE_NO_READ) || slots_continues(s, q))
         return 0;
     for (int i = 0; i < s->n_running; i++)
         if (waits_for(s, q, s->running[i]))
             return 1;
     for (int i = 0; i < n_heads; i++)
-        if (!s->wait_in[i].not_ready && waits_for(s, q, s->waiting[i]))
+        if (!s->sched.waiting[i].not_ready && waits_for(s, q, s->waiting[i]))
             return 1;
     return 0;
 }
@@ -122,23 +122,23 @@ static sched_wait wait_entry(kvant_session *s, request *q)
         pos = s->parked[q->r.slot].n;
         have = kv_pages_held(kv, q->r.slot);
     } else {
-        pos = q->saved ? q->saved_len : q->hit.pages * KVANT_PAGE;
-        have = q->saved ? 0 : q->hit.pages;
+        pos = q->saved.data ? q->saved.n : q->hit.pages * KVANT_PAGE;
+        have = q->saved.data ? 0 : q->hit.pages;
     }
-    q->keep = goes_on || q->own_rows_only || q->t.n_preempted - q->n_yielded >= MAX_PREEMPTIONS;
+    q->keep = goes_on || q->own_rows_only || q->t.n_preempted - q->pause.yielded >= MAX_PREEMPTIONS;
     first = kv_pages_at(kv, (pos > q->r.n_prompt ? pos : q->r.n_prompt) + 1);
     return (sched_wait){ .pos = pos,
                          .prompt_left = pos < q->r.n_prompt ? q->r.n_prompt - pos : 0,
                          .cut = request_cut(s, q, pos),
                          .pages = (q->keep || first > all ? all : first) - have,
-                         .pinned = q->saved || goes_on ? 0 : idle_pages(s, &q->hit),
+                         .pinned = q->saved.data || goes_on ? 0 : idle_pages(s, &q->hit),
                          .tenant = q->tenant->rank };
 }
 
 int session_short_waits(kvant_session *s)
 {
     for (int i = 0; i < s->n_waiting; i++) {
-        if (s->waiting[i]->paused || !tenant_is_short(s, s->waiting[i]))
+        if (s->waiting[i]->pause.now || !tenant_is_short(s, s->waiting[i]))
             continue;
         find_hit(s, s->waiting[i]);
         if (!must_wait(s, s->waiting[i], 0))
@@ -156,8 +156,8 @@ static int fill_heads(kvant_session *s)
     sort_heads(s, n);
     tiers_fetch(s, s->waiting, n);
     for (int i = 0; i < n; i++) {
-        s->wait_in[i] = wait_entry(s, s->waiting[i]);
-        s->wait_in[i].not_ready = same_slot_ahead(s, i) || must_wait(s, s->waiting[i], i);
+        s->sched.waiting[i] = wait_entry(s, s->waiting[i]);
+        s->sched.waiting[i].not_ready = same_slot_ahead(s, i) || must_wait(s, s->waiting[i], i);
     }
     return n;
 }
@@ -192,15 +192,15 @@ static int fill_running(kvant_session *s)
     for (int i = 0; i < s->n_running; i++) {
         const request *q = s->running[i];
         const int pos = request_len(s, q), left = q->r.n_prompt - pos;
-        s->run_in[i] = (sched_seq){ .pos = pos,
-                                    .prompt_left = left > 0 ? left : 0,
-                                    .cut = q->prompt_done ? 0 : request_cut(s, q, pos),
-                                    .pages_back = available < s->n_running ? pages_back(s, q->seq) : 0,
-                                    .promised = q->promised,
-                                    .keep = q->keep,
-                                    .decoded = q->n_generated,
-                                    .held = q->paused,
-                                    .tenant = q->tenant->rank };
+        s->sched.running[i] = (sched_seq){ .pos = pos,
+                                           .prompt_left = left > 0 ? left : 0,
+                                           .cut = q->prompt_done ? 0 : request_cut(s, q, pos),
+                                           .pages_back = available < s->n_running ? pages_back(s, q->seq) : 0,
+                                           .promised = q->promised,
+                                           .keep = q->keep,
+                                           .decoded = q->n_generated,
+                                           .held = q->pause.now,
+                                           .tenant = q->tenant->rank };
     }
     return available;
 }
@@ -212,29 +212,30 @@ static void make_room(kvant_session *s, int n_heads)
         const int available = fill_running(s);
         int need = s->n_running;
         for (int i = 0; i < n_heads; i++)
-            if (!s->wait_in[i].not_ready) {
-                need += s->wait_in[i].pages + s->wait_in[i].pinned;
+            if (!s->sched.waiting[i].not_ready) {
+                need += s->sched.waiting[i].pages + s->sched.waiting[i].pinned;
                 break;
             }
         if (available >= need || !slots_drop_oldest(s))
             return;
         for (int i = 0; i < n_heads; i++) { /* what was to be continued may be what went */
-            const int not_ready = s->wait_in[i].not_ready;
-            s->wait_in[i] = wait_entry(s, s->waiting[i]);
-            s->wait_in[i].not_ready = not_ready;
+            const int not_ready = s->sched.waiting[i].not_ready;
+            s->sched.waiting[i] = wait_entry(s, s->waiting[i]);
+            s->sched.waiting[i].not_ready = not_ready;
         }
     }
 }
 
 static void plan_step(kvant_session *s, const sched_config *c, int heads)
 {
-    sched_make(c, s->run_in, s->n_running, s->wait_in, heads, page_pool_room(&s->e->kv.pages), s->deferred, &s->plan);
+    sched_make(c, s->sched.running, s->n_running, s->sched.waiting, heads, page_pool_room(&s->e->kv.pages),
+               s->pace.deferred, &s->sched.plan);
 }
 
 int session_plan(kvant_session *s)
 {
     const kvant_session_params *p = &s->p;
-    const sched_plan *made = &s->plan;
+    const sched_plan *made = &s->sched.plan;
     tenants_measure(s);
     const int heads = fill_heads(s), tenants = tenants_rank(s, heads), heavy = fair_weigh(s, heads, tenants);
     sched_config c = { p->batch_tokens,          s->e->p.n_ubatch,       s->n_ctx,       s->max_seqs,

@@ -108,11 +108,11 @@ void request_take_sequence(kvant_session *s, request *q)
 
 static int load_saved(kvant_session *s, request *q, kvant_diag *diag)
 {
-    const int code = kv_image_load(&s->e->kv, q->seq, q->saved_len, q->saved, diag);
+    const int code = kv_image_load(&s->e->kv, q->seq, q->saved.n, q->saved.data, diag);
 
-    kvant_free(q->saved);
-    q->saved = NULL;
-    s->saved_bytes -= (int64_t)q->saved_bytes;
+    kvant_free(q->saved.data);
+    q->saved.data = NULL;
+    s->saved_bytes -= (int64_t)q->saved.bytes;
     return code;
 }
 
@@ -134,7 +134,7 @@ int request_start(kvant_session *s, request *q, kvant_diag *diag)
     s->e->hidden_sinks[q->seq] = (hidden_sink){ q->hidden, q->n_hidden };
     if (request_len(s, q) > 0)
         assert(q->own_rows_only); /* goes on in its slot */
-    else if (q->saved)
+    else if (q->saved.data)
         KVANT_TRY(load_saved(s, q, diag));
     else if (q->hit.pages > 0)
         KVANT_TRY(prefix_resume(&s->prefix, &q->hit, q->seq, diag));
@@ -180,16 +180,16 @@ static int save(kvant_session *s, request *q)
 
     if (!can_save(s, q))
         return 0;
-    q->saved = kvant_alloc(bytes);
-    if (!q->saved)
+    q->saved.data = kvant_alloc(bytes);
+    if (!q->saved.data)
         return 0; /* no memory: it is computed again instead */
-    if (kv_image_save(&s->e->kv, q->seq, q->saved, NULL) < 0) {
-        kvant_free(q->saved);
-        q->saved = NULL;
+    if (kv_image_save(&s->e->kv, q->seq, q->saved.data, NULL) < 0) {
+        kvant_free(q->saved.data);
+        q->saved.data = NULL;
         return 0;
     }
-    q->saved_len = len;
-    q->saved_bytes = bytes;
+    q->saved.n = len;
+    q->saved.bytes = bytes;
     s->saved_bytes += (int64_t)bytes;
     return 1;
 }
@@ -220,7 +220,7 @@ int request_send(kvant_session *s, request *q, kvant_event *ev)
     ev->n_cached = q->t.n_cached;
     if (!q->r.event)
         return KVANT_EVENT_GO;
-    s->events++;
+    s->step.events++;
     return q->r.event(q->r.user, ev);
 }
 
@@ -272,8 +272,8 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
         kv_seq_free(&s->e->kv, q->seq);
     if (q->seq >= 0)
         s->e->hidden_sinks[q->seq] = (hidden_sink){ NULL, 0 };
-    if (q->saved)
-        s->saved_bytes -= (int64_t)q->saved_bytes;
+    if (q->saved.data)
+        s->saved_bytes -= (int64_t)q->saved.bytes;
     request_times(q);
     s->st.finished[finish]++;
     if (q->t.started_ns)

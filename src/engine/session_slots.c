@@ -399,7 +399,7 @@ void slots_run(kvant_session *s, action *a)
     const int code = run[a->what](s, a, &o, &diag);
     const kvant_slot_result r = { code, code < 0 ? diag.text : "", a->slot, o.n_tokens, o.bytes, clock_ns() - t0 };
 
-    s->events++;
+    s->step.events++;
     if (a->done)
         a->done(a->user, &r);
     kvant_free(a);

@@ -16,7 +16,7 @@ void session_count_step(kvant_session *s, int64_t t0, int64_t t1, int waiting)
     static const int prompt_last[] = { 0, 64, 128, 256, 512 }, decode_last[] = { 0, 63, 127, 255, 511 };
     static const int waiting_last[] = { 0, 7, 15, 31, 63 };
     static const int tokens_last[KVANT_STEP_EDGES] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
-    const sched_plan *p = &s->plan;
+    const sched_plan *p = &s->sched.plan;
     kvant_session_stats *st = &s->st;
     const kvant_device *dev = engine_head(s->e)->dev;
 
@@ -97,23 +97,23 @@ void session_publish(kvant_session *s, const kvant_step_record *step)
 {
     fill_now(s);
     pthread_mutex_lock(&s->lock);
-    const int draining = s->shown.draining;
-    s->shown = s->st;
-    s->shown.draining = draining;
+    const int draining = s->shown.stats.draining;
+    s->shown.stats = s->st;
+    s->shown.stats.draining = draining;
     for (int i = 0; i < s->max_seqs; i++) {
         const int held = s->parked[i].tokens != NULL;
-        s->slots[i] = (kvant_slot_info){ .slot = i,
-                                         .state = held ? KVANT_SLOT_PARKED : KVANT_SLOT_FREE,
-                                         .n_tokens = held ? s->parked[i].n : 0,
-                                         .pages = held ? s->e->kv.seqs[i].n_pages : 0,
-                                         .bytes = held ? s->parked[i].bytes : 0 };
+        s->shown.slots[i] = (kvant_slot_info){ .slot = i,
+                                               .state = held ? KVANT_SLOT_PARKED : KVANT_SLOT_FREE,
+                                               .n_tokens = held ? s->parked[i].n : 0,
+                                               .pages = held ? s->e->kv.seqs[i].n_pages : 0,
+                                               .bytes = held ? s->parked[i].bytes : 0 };
     }
     for (int i = 0; i < s->n_running; i++)
-        fill_slot(s, &s->slots[s->running[i]->seq], s->running[i]);
+        fill_slot(s, &s->shown.slots[s->running[i]->seq], s->running[i]);
     if (step)
-        s->trace[s->n_trace++ % (uint64_t)s->p.n_trace] = *step;
+        s->shown.trace[s->shown.n_trace++ % (uint64_t)s->p.n_trace] = *step;
     pthread_mutex_unlock(&s->lock);
-    if (s->events > 0 && s->p.wake)
+    if (s->step.events > 0 && s->p.wake)
         s->p.wake(s->p.wake_user);
-    s->events = 0;
+    s->step.events = 0;
 }

@@ -23,9 +23,11 @@ static void add_item(kvant_session *s, request *q)
         logits = KVANT_LOGITS_HIDDEN;
     if (request_tells_prompt(q))
         logits = KVANT_LOGITS_ALL;
-    s->items[s->n_items] = (kvant_item){ q->seq, q->tokens + len, q->rows + q->n_draft, is_prompt, logits };
-    s->item_draft[s->n_items] = q->n_draft;
-    s->item_req[s->n_items++] = q;
+    s->step.items[s->step.n] = (kvant_item){
+        .seq = q->seq, .tokens = q->tokens + len, .n = q->rows + q->drafts.n, .prompt = is_prompt, .logits = logits
+    };
+    s->step.draft[s->step.n] = q->drafts.n;
+    s->step.req[s->step.n++] = q;
 }
 
 /* A request that was in a step that failed runs by itself; nobody else has rows then. */
@@ -41,8 +43,8 @@ static void isolate_suspect(kvant_session *s)
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i] != alone)
             s->running[i]->rows = 0;
-    s->plan.n_decode = request_len(s, alone) >= alone->r.n_prompt;
-    s->plan.prompt_tokens = s->plan.n_decode ? 0 : alone->rows;
+    s->sched.plan.n_decode = request_len(s, alone) >= alone->r.n_prompt;
+    s->sched.plan.prompt_tokens = s->sched.plan.n_decode ? 0 : alone->rows;
 }
 
 /* A step has logits rows for one page of one request that wants those of every prompt token.  Within a page nothing
@@ -57,7 +59,7 @@ static void trim_told(kvant_session *s)
         if (planned == 0 || !request_tells_prompt(q))
             continue;
         q->rows = rows == 0 ? 0 : planned < page ? planned : page;
-        s->plan.prompt_tokens -= planned - q->rows;
+        s->sched.plan.prompt_tokens -= planned - q->rows;
         rows = 0;
     }
 }
@@ -67,7 +69,7 @@ static int make_items(kvant_session *s)
 {
     int pages = 0;
 
-    s->n_items = 0;
+    s->step.n = 0;
     for (int i = 0; i < s->n_running; i++) {
         request *q = s->running[i];
         if (q->rows == 0)
@@ -123,7 +125,7 @@ static void settle(kvant_session *s, request *q, int before)
 
 static void collect(kvant_session *s, int item, int before, kvant_diag *diag)
 {
-    request *q = s->item_req[item];
+    request *q = s->step.req[item];
     const int rows = request_len(s, q) - before, at = place_of(s, q);
 
     settle(s, q, before);
@@ -146,18 +148,18 @@ static void step_failed(kvant_session *s, const int *before, int code, kvant_dia
     const int refused = s->e->n_items == 0; /* before anything ran */
 
     s->st.failed_steps++;
-    if (s->n_items == 1) {
-        request *q = s->item_req[0];
+    if (s->step.n == 1) {
+        request *q = s->step.req[0];
         session_remove(s->running, &s->n_running, place_of(s, q));
         request_end(s, q, KVANT_FINISH_ERROR, -1, code, diag->text);
         return;
     }
-    for (int i = 0; i < s->n_items; i++) {
+    for (int i = 0; i < s->step.n; i++) {
         const int own = refused ? code : kvant_step_code(s->e, i);
         if (own == KVANT_OK || own == KVANT_ENUMERIC)
             collect(s, i, before[i], diag);
         else
-            suspect(s, s->item_req[i], before[i]);
+            suspect(s, s->step.req[i], before[i]);
     }
 }
 
@@ -167,7 +169,7 @@ static void take_results(kvant_session *s, const int *before, int code, kvant_di
         s->st.failed = code;
         session_end_all(s, code, diag->text);
     } else if (code == KVANT_OK || code == KVANT_ECANCELED || code == KVANT_ENUMERIC) {
-        for (int i = 0; i < s->n_items; i++)
+        for (int i = 0; i < s->step.n; i++)
             collect(s, i, before[i], diag);
     } else {
         step_failed(s, before, code, diag);
@@ -177,16 +179,16 @@ static void take_results(kvant_session *s, const int *before, int code, kvant_di
 void session_run_step(kvant_session *s, int waiting)
 {
     kvant_diag diag = { "" };
-    int *before = s->next_token; /* [max_seqs] */
+    int *before = s->step.next_token; /* [max_seqs] */
 
     isolate_suspect(s);
     trim_told(s);
     draft_plan(s);
     make_room(s);
-    for (int i = 0; i < s->n_items; i++)
-        before[i] = request_len(s, s->item_req[i]);
+    for (int i = 0; i < s->step.n; i++)
+        before[i] = request_len(s, s->step.req[i]);
     const int64_t t0 = clock_ns();
-    const int code = s->n_items ? kvant_step_drafts(s->e, s->items, s->item_draft, s->n_items, &diag) : KVANT_OK;
+    const int code = s->step.n ? kvant_step_drafts(s->e, s->step.items, s->step.draft, s->step.n, &diag) : KVANT_OK;
     const int64_t t1 = clock_ns();
     session_count_step(s, t0, t1, waiting);
     pace_count(s, t1 - t0);
@@ -195,12 +197,12 @@ void session_run_step(kvant_session *s, int waiting)
     const kvant_step_record r = { s->st.steps,
                                   t0,
                                   t1,
-                                  s->plan.n_decode,
-                                  s->plan.prompt_tokens,
+                                  s->sched.plan.n_decode,
+                                  s->sched.plan.prompt_tokens,
                                   waiting,
                                   s->n_running,
-                                  s->plan.n_deferred,
-                                  s->plan.n_preempt,
+                                  s->sched.plan.n_deferred,
+                                  s->sched.plan.n_preempt,
                                   s->e->kv.pages.n - s->e->kv.pages.n_free };
     take_results(s, before, code, &diag);
     session_publish(s, &r);

@@ -9,9 +9,9 @@
 
 static tenant *find(const kvant_session *s, uint32_t id)
 {
-    for (int i = 0; i < s->n_tenants; i++)
-        if (s->tenants[i].id == id)
-            return &s->tenants[i];
+    for (int i = 0; i < s->tenants.n; i++)
+        if (s->tenants.list[i].id == id)
+            return &s->tenants.list[i];
     return NULL;
 }
 
@@ -20,12 +20,12 @@ static tenant *claim(kvant_session *s, uint32_t id)
 {
     tenant *t = NULL;
 
-    for (int i = 0; i < s->n_tenants && s->n_tenants == s->cap_waiting; i++)
-        if (s->tenants[i].requests == 0)
-            t = &s->tenants[i];
+    for (int i = 0; i < s->tenants.n && s->tenants.n == s->cap_waiting; i++)
+        if (s->tenants.list[i].requests == 0)
+            t = &s->tenants.list[i];
     if (!t) {
         assert(s->n_tenants < s->cap_waiting); /* one place per request alive */
-        t = &s->tenants[s->n_tenants++];
+        t = &s->tenants.list[s->tenants.n++];
     }
     t->id = id;
     t->served = 0;
@@ -56,24 +56,24 @@ void tenant_leave(kvant_session *s, request *q)
 
 void request_queued(kvant_session *s, request *q, int queued)
 {
-    s->n_queued += queued - q->queued;
+    s->counts.queued += queued - q->queued;
     q->tenant->queued += queued - q->queued;
     q->queued = queued;
 }
 
 void tenant_arrives(kvant_session *s, request *q)
 {
-    const int at = (int)(q->tenant - s->tenants);
+    const int at = (int)(q->tenant - s->tenants.list);
     double least = -1;
 
-    s->n_arrived = at < s->n_arrived ? s->n_arrived : at + 1;
+    s->tenants.arrived = at < s->tenants.arrived ? s->tenants.arrived : at + 1;
     if (q->tenant->used_by != q->r.tenant) { /* the place was another's */
         q->tenant->used_by = q->r.tenant;
         q->tenant->used_ns = 0;
     }
-    for (int i = 0; i < s->n_arrived && q->tenant->live == 0; i++)
-        if (s->tenants[i].live > 0 && (least < 0 || s->tenants[i].served < least))
-            least = s->tenants[i].served;
+    for (int i = 0; i < s->tenants.arrived && q->tenant->live == 0; i++)
+        if (s->tenants.list[i].live > 0 && (least < 0 || s->tenants.list[i].served < least))
+            least = s->tenants.list[i].served;
     if (q->tenant->live++ == 0 && q->tenant->served < least)
         q->tenant->served = least;
 }
@@ -82,10 +82,10 @@ void tenant_arrives(kvant_session *s, request *q)
 
 void tenants_measure(kvant_session *s)
 {
-    s->n_active = 0;
-    for (int i = 0; i < s->n_arrived; i++) {
-        s->tenants[i].running = s->tenants[i].pages = 0;
-        s->n_active += s->tenants[i].live > 0;
+    s->tenants.active = 0;
+    for (int i = 0; i < s->tenants.arrived; i++) {
+        s->tenants.list[i].running = s->tenants.list[i].pages = 0;
+        s->tenants.active += s->tenants.list[i].live > 0;
     }
     for (int i = 0; i < s->n_running; i++) {
         const request *q = s->running[i];
@@ -101,9 +101,9 @@ static int enter(kvant_session *s, tenant *t, int n)
     if (t->rank >= 0)
         return n;
     t->rank = 0;
-    for (; at > 0 && s->ranked[at - 1]->served > t->served; at--)
-        s->ranked[at] = s->ranked[at - 1];
-    s->ranked[at] = t;
+    for (; at > 0 && s->tenants.ranked[at - 1]->served > t->served; at--)
+        s->tenants.ranked[at] = s->tenants.ranked[at - 1];
+    s->tenants.ranked[at] = t;
     return n + 1;
 }
 
@@ -111,35 +111,35 @@ int tenants_rank(kvant_session *s, int n_heads)
 {
     int n = 0;
 
-    for (int i = 0; i < s->n_arrived; i++)
-        s->tenants[i].rank = -1;
+    for (int i = 0; i < s->tenants.arrived; i++)
+        s->tenants.list[i].rank = -1;
     for (int i = 0; i < s->n_running; i++)
         n = enter(s, s->running[i]->tenant, n);
     for (int i = 0; i < n_heads; i++)
         n = enter(s, s->waiting[i]->tenant, n);
     for (int i = 0; i < n; i++)
-        s->ranked[i]->rank = i;
+        s->tenants.ranked[i]->rank = i;
     for (int i = 0; i < n_heads; i++)
-        s->wait_in[i].tenant = s->waiting[i]->tenant->rank;
+        s->sched.waiting[i].tenant = s->waiting[i]->tenant->rank;
     return n > 0 ? n : 1;
 }
 
 /* At least one place, whoever else is there. */
 static int part_of_places(const kvant_session *s)
 {
-    return s->n_active < s->max_seqs ? s->max_seqs / s->n_active : 1;
+    return s->tenants.active < s->max_seqs ? s->max_seqs / s->tenants.active : 1;
 }
 
 static int part_of_pages(const kvant_session *s)
 {
-    return s->e->kv.pages.n / s->n_active;
+    return s->e->kv.pages.n / s->tenants.active;
 }
 
 int tenant_is_short(const kvant_session *s, const request *q)
 {
     const tenant *t = q->tenant;
 
-    return s->n_active > 1 && t->running < part_of_places(s) &&
+    return s->tenants.active > 1 && t->running < part_of_places(s) &&
            t->pages + kv_pages_at(&s->e->kv, q->n_tokens + 1) <= part_of_pages(s);
 }
 

@@ -177,8 +177,8 @@ static int next_token(kvant_session *s, request *q, int item, int row, int32_t *
 
 int request_next_tokens(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
-    const kvant_item *it = &s->items[item];
-    const int first = it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0, tried = s->item_draft[item];
+    const kvant_item *it = &s->step.items[item];
+    const int first = it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0, tried = s->step.draft[item];
     int taken = 0, finish;
 
     for (;; taken++) {

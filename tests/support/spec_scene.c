@@ -173,8 +173,8 @@ void spec_scene_run(spec_scene *c, const char *name, kvant_session_params sp, in
     if (!serve_open(&r, c->model, spec_scene_engine(c), sp))
         return;
     if (in_thousand >= 0) { /* before the first request: the owner looks only then */
-        r.s->drafter = half_knowing;
-        r.s->drafter_user = c;
+        r.s->hooks.drafter = half_knowing;
+        r.s->hooks.drafter_user = c;
     }
     run_all(c, &r, c->got);
     compare(c, name);

@@ -259,7 +259,7 @@ int tiers_want(const kvant_session *s, const request *q)
 {
     const session_blocks *b = s->blocks;
 
-    return b && (b->store.is_open || b->host.most > 0) && !q->looked.beyond && !q->saved && !q->paused &&
+    return b && (b->store.is_open || b->host.most > 0) && !q->looked.beyond && !q->saved.data && !q->pause.now &&
            !(q->r.cache & KVANT_CACHE_NO_READ) && !slots_continues(s, q);
 }
 

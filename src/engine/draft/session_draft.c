@@ -30,12 +30,12 @@ static void count_cost(draft_cost *c, double rows, double ns)
 
 void draft_count_step(kvant_session *s, int64_t ns)
 {
-    double rows = s->plan.n_decode;
+    double rows = s->sched.plan.n_decode;
 
-    if (s->plan.prompt_tokens > 0 || s->plan.n_decode == 0)
+    if (s->sched.plan.prompt_tokens > 0 || s->sched.plan.n_decode == 0)
         return;
-    for (int i = 0; i < s->n_items; i++)
-        rows += s->item_draft[i];
+    for (int i = 0; i < s->step.n; i++)
+        rows += s->step.draft[i];
     count_cost(&s->drafts.cost, rows, (double)ns);
 }
 
@@ -57,7 +57,7 @@ static void step_costs(const draft_cost *c, double *base, double *row)
  * all. */
 static double rate_of(const kvant_session *s, const request *q, int grade)
 {
-    const draft_rate *own = &q->rates[grade], *all = &s->drafts.rates[grade];
+    const draft_rate *own = &q->drafts.rates[grade], *all = &s->drafts.rates[grade];
     const double common = (all->taken + 1.4) / (all->tried + 2), weight = 3;
 
     return (own->taken + weight * common) / (own->tried + weight);
@@ -78,7 +78,7 @@ static void forget_rate(draft_rate *r)
 /* A grade that was held back is forgotten little by little, so that it is tried again one day. */
 static void forget_rates(kvant_session *s, request *q, int grade)
 {
-    forget_rate(&q->rates[grade]);
+    forget_rate(&q->drafts.rates[grade]);
     forget_rate(&s->drafts.rates[grade]);
 }
 
@@ -105,8 +105,8 @@ static int least_of(const kvant_session *s, const request *q)
 /* Rows that the step's one pass, its logits and the ring have for drafts. */
 static int rows_left(const kvant_session *s)
 {
-    const int pass = s->e->p.n_ubatch - s->plan.n_decode - s->plan.prompt_tokens;
-    const int batch = s->p.batch_tokens - s->plan.n_decode - s->plan.prompt_tokens;
+    const int pass = s->e->p.n_ubatch - s->sched.plan.n_decode - s->sched.plan.prompt_tokens;
+    const int batch = s->p.batch_tokens - s->sched.plan.n_decode - s->sched.plan.prompt_tokens;
     const int ring = s->e->kv.cfg.ring_rows; /* has the row before a sequence's drafts too */
     int rows = s->e->p.logits_rows - s->max_seqs;
 
@@ -114,7 +114,7 @@ static int rows_left(const kvant_session *s)
         rows = s->running[i]->rows > 0 && request_tells_prompt(s->running[i]) ? 0 : rows;
     rows = rows < pass ? rows : pass;
     rows = rows < batch ? rows : batch;
-    return ring > 0 && ring - s->plan.n_decode < rows ? ring - s->plan.n_decode : rows;
+    return ring > 0 && ring - s->sched.plan.n_decode < rows ? ring - s->sched.plan.n_decode : rows;
 }
 
 /* A step as it is planned: tokens to expect, and its time; the time of a row more, and of a round of a model's
@@ -139,7 +139,7 @@ static void add_row(outlook *o, double p)
 /* The first n of k drafts, all of one grade, that pay. */
 static int paying(kvant_session *s, request *q, int k, outlook *o)
 {
-    const double rate = rate_of(s, q, q->grades[0]);
+    const double rate = rate_of(s, q, q->drafts.grades[0]);
     double p = rate;
     int n = 0;
 
@@ -148,7 +148,7 @@ static int paying(kvant_session *s, request *q, int k, outlook *o)
         p *= rate;
     }
     if (n == 0)
-        forget_rates(s, q, q->grades[0]);
+        forget_rates(s, q, q->drafts.grades[0]);
     o->rows += n; /* draft_plan counts them */
     return n;
 }
@@ -157,11 +157,11 @@ static int propose(kvant_session *s, request *q, int k)
 {
     int32_t *out = q->tokens + q->n_tokens;
 
-    memset(q->grades, 0, sizeof q->grades);
-    if (s->drafter)
-        return s->drafter(s->drafter_user, q->tokens, q->n_tokens, out, k);
-    const draft_guess g = draft_ngram_propose(&q->ngram, q->tokens, q->n_tokens, out, k);
-    memset(q->grades, g.grade, sizeof q->grades);
+    memset(q->drafts.grades, 0, sizeof q->drafts.grades);
+    if (s->hooks.drafter)
+        return s->hooks.drafter(s->hooks.drafter_user, q->tokens, q->n_tokens, out, k);
+    const draft_guess g = draft_ngram_propose(&q->drafts.ngram, q->tokens, q->n_tokens, out, k);
+    memset(q->drafts.grades, g.grade, sizeof q->drafts.grades);
     return g.n;
 }
 
@@ -194,11 +194,11 @@ static int take_one(kvant_session *s, request *q, const draft_lane *lane, double
         forget_rates(s, q, grade);
         return 0;
     }
-    q->tokens[q->n_tokens + q->n_draft] = lane->token;
-    q->grades[q->n_draft++] = (unsigned char)grade;
+    q->tokens[q->n_tokens + q->drafts.n] = lane->token;
+    q->drafts.grades[q->drafts.n++] = (unsigned char)grade;
     *chance = p;
     add_row(o, p);
-    if (q->n_draft == lane->most || o->rows == 0)
+    if (q->drafts.n == lane->most || o->rows == 0)
         return 0;
     return !is_auto || pays(o, p * rate_of(s, q, RATE_MEAN), o->row_ns + round_part(o, n_lanes));
 }
@@ -235,7 +235,7 @@ static int rounds_ahead(const kvant_session *s, int n, int likely)
         const double own = rate_of(s, q, RATE_MEAN);
         if (!d->lanes[i].live)
             continue;
-        most = d->lanes[i].most - q->n_draft > most ? d->lanes[i].most - q->n_draft : most;
+        most = d->lanes[i].most - q->drafts.n > most ? d->lanes[i].most - q->drafts.n : most;
         rate = own > rate ? own : rate;
     }
     if (!likely)
@@ -254,7 +254,7 @@ static int mtp_ask(kvant_session *s, int n, int first, int likely)
 
     for (int i = 0; i < n; i++) {
         draft_lane *lane = &d->lanes[i];
-        const int left = lane->most - d->lane_req[i]->n_draft;
+        const int left = lane->most - d->lane_req[i]->drafts.n;
         if (!lane->live)
             continue;
         lane->fed += first ? 0 : d->asked;
@@ -316,19 +316,19 @@ static void run_lanes(kvant_session *s, int n, outlook *o)
     for (int i = 0; !d->model.e && i < n; i++)
         engine_mtp_end(s->e, d->lanes[i].seq);
     for (int i = 0; i < n; i++)
-        if (d->lane_req[i]->n_draft < least_of(s, d->lane_req[i]))
-            d->lane_req[i]->n_draft = 0;
+        if (d->lane_req[i]->drafts.n < least_of(s, d->lane_req[i]))
+            d->lane_req[i]->drafts.n = 0;
 }
 
 /* 1: the model guesses for q in this step. */
 static int wants_model(kvant_session *s, request *q, int room, const outlook *o)
 {
     if (s->p.spec == KVANT_SPEC_DRAFT || s->p.spec == KVANT_SPEC_MTP)
-        return !s->drafter;
-    if (s->p.spec != KVANT_SPEC_AUTO || !(s->drafts.model.e || s->e->p.mtp) || s->drafter)
+        return !s->hooks.drafter;
+    if (s->p.spec != KVANT_SPEC_AUTO || !(s->drafts.model.e || s->e->p.mtp) || s->hooks.drafter)
         return 0;
     const double mean = rate_of(s, q, RATE_MEAN);
-    if (propose(s, q, room) > 0 && rate_of(s, q, q->grades[0]) >= mean)
+    if (propose(s, q, room) > 0 && rate_of(s, q, q->drafts.grades[0]) >= mean)
         return 0;
     if (pays(o, mean, o->row_ns + round_part(o, s->n_running)))
         return 1;
@@ -341,8 +341,9 @@ static int wants_model(kvant_session *s, request *q, int room, const outlook *o)
 static void add_lane(kvant_session *s, request *q, int most, int *n)
 {
     s->drafts.lane_req[*n] = q;
-    s->drafts.lanes[(*n)++] = (draft_lane){ .at = &q->model, .tokens = q->tokens, .n = q->n_tokens, .most = most,
-                                            .seq = q->seq, .live = 1 };
+    s->drafts.lanes[(*n)++] = (draft_lane){
+        .at = &q->drafts.model, .tokens = q->tokens, .n = q->n_tokens, .most = most, .seq = q->seq, .live = 1
+    };
 }
 
 static int draft_one(kvant_session *s, request *q, int room, outlook *o)
@@ -356,7 +357,7 @@ static int draft_one(kvant_session *s, request *q, int room, outlook *o)
 
 static outlook look_out(const kvant_session *s)
 {
-    outlook o = { .tokens = s->plan.n_decode, .rows = rows_left(s) };
+    outlook o = { .tokens = s->sched.plan.n_decode, .rows = rows_left(s) };
     double base;
 
     step_costs(&s->drafts.cost, &base, &o.row_ns);
@@ -371,7 +372,7 @@ void draft_plan(kvant_session *s)
     int n_lanes = 0;
 
     for (int i = 0; i < s->n_running; i++)
-        s->running[i]->n_draft = 0;
+        s->running[i]->drafts.n = 0;
     if (s->p.spec == KVANT_SPEC_OFF)
         return;
     o = look_out(s);
@@ -381,8 +382,8 @@ void draft_plan(kvant_session *s)
         if (room > 0 && wants_model(s, q, room, &o)) {
             add_lane(s, q, room, &n_lanes);
         } else if (room > 0) {
-            q->n_draft = draft_one(s, q, room, &o);
-            o.rows -= q->n_draft;
+            q->drafts.n = draft_one(s, q, room, &o);
+            o.rows -= q->drafts.n;
         }
     }
     if (n_lanes > 0)
@@ -392,7 +393,7 @@ void draft_plan(kvant_session *s)
 void draft_drop(kvant_session *s, request *q)
 {
     if (s->drafts.model.e)
-        draft_model_drop(&s->drafts.model, &q->model);
+        draft_model_drop(&s->drafts.model, &q->drafts.model);
 }
 
 /* ---- what became of them ---- */
@@ -410,16 +411,16 @@ void draft_settle(kvant_session *s, request *q, int taken, int tried)
     for (int i = 0; i < taken; i++)
         s->st.draft_accepted_at[i]++;
     for (int i = 0; i < looked; i++) {
-        draft_rate *r = &seen[q->grades[i]], *all = &seen[RATE_MEAN];
+        draft_rate *r = &seen[q->drafts.grades[i]], *all = &seen[RATE_MEAN];
         r->taken += i < taken;
         r->tried += 1;
-        all->taken += q->grades[i] >= RATE_MODEL && i < taken;
-        all->tried += q->grades[i] >= RATE_MODEL;
+        all->taken += q->drafts.grades[i] >= RATE_MODEL && i < taken;
+        all->tried += q->drafts.grades[i] >= RATE_MODEL;
     }
     for (int i = 0; i < N_RATES; i++)
         if (seen[i].tried > 0) {
-            count_rate(&q->rates[i], &seen[i]);
+            count_rate(&q->drafts.rates[i], &seen[i]);
             count_rate(&s->drafts.rates[i], &seen[i]);
         }
-    q->n_draft = 0;
+    q->drafts.n = 0;
 }
