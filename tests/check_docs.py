@@ -97,14 +97,12 @@ def numbers_of_reports():
 
 
 def contract_of(contract, report):
-    """(rows as text, --check's status and words, --stale's words) of one report."""
+    """(rows, --check's status and words) of one report."""
     contract.reports = lambda: [("cpu", "cpu.json", report)] if report else []
     table, words = list(contract.rows()), io.StringIO()
     with contextlib.redirect_stdout(words):
         code = contract.check(table)
-        checked = words.getvalue()
-        contract.stale()
-    return table, code, checked, words.getvalue()[len(checked):]
+    return table, code, words.getvalue()
 
 
 def rules_of_contract():
@@ -114,13 +112,12 @@ def rules_of_contract():
     whole = {"library": "0.1.0", "golden": [{"file": f, "format": "x", "passed": 5, "failed": 0} for k in contract.PUBLIC for f in k[3]],
              "ops": [{"op": k[1], "subject": k[2], "shape": "small", "cases": 1, "state": "verified"} for k in contract.PUBLIC + contract.OWN]}
     file = whole["golden"][0]["file"]
-    table, _, words, stale = contract_of(contract, whole)
+    table, _, words = contract_of(contract, whole)
     yield all(r["status"] == "verified" and r["commit"] == "unknown" for r in table) and "turbo3 on" not in words, f"contract: of a whole report: {words}"
-    yield "names no commit" in stale, f"contract: --stale without a commit: {stale}"
     for name, golden, status in (("no list", None, "missing"), ("an empty list", [], "missing"), ("another file", whole["golden"][1:], "missing"),
                                  ("a second entry with no vector", whole["golden"] + [{"file": file, "format": "x", "passed": 0, "failed": 0}], "missing"),
                                  ("a failed vector", whole["golden"] + [{"file": file, "format": "x", "passed": 9, "failed": 1}], "failed")):
-        table, code, words, _ = contract_of(contract, {**whole, "golden": golden})
+        table, code, words = contract_of(contract, {**whole, "golden": golden})
         found = [r["status"] for r in table if r["fixture"].endswith(file)]
         yield found == [status] and code == 1 and f"{file}: {status}" in words, f"contract: golden of {name}: {found}, want {status}: {words[:200]}"
     yield "no report of the CPU" in contract_of(contract, None)[2], "contract: no report of the CPU passes"

@@ -3,6 +3,7 @@
 C3: a rule that looked for names that occur nowhere could not fail), and what the rules look for occurs in the real tree."""
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -113,6 +114,13 @@ ONE = BODY + "int f(int F)\n{\n    return F == FMT_f32;\n}\n"
 RATCHET = [     # how often the list says, findings
     (1, []), (0, ["format-branch"]), (2, ["format-branch"]),
 ]
+# Reports and their age, in a tree with history: the source now, the list, the page; findings.  HASH is the report's commit.
+OLD, NEW, NAMED = "int x;\n", "int y;\n", "[r](evidence/cpu.json) is older, commit HASH\n"
+REPORTS = [
+    (OLD, "", "", []), (NEW, "cpu.json\n", NAMED, []), (NEW, "", "", ["old-report"]), (NEW, "# cpu.json\n", NAMED, ["old-report"]),
+    (NEW, "cpu.json\n", "cpu.json\n\nolder\n", ["old-report"]), (OLD, "cpu.json\n", NAMED, ["old-report"]),
+    (OLD, "gone.json\n", "gone.json is older\n", ["old-report"]), (OLD, "", "[r](evidence/cpu.json), commit abcdef1\n", ["old-report"]),
+]
 reported = set()        # lines of tools/lint that reported
 
 
@@ -136,6 +144,30 @@ def findings(module, files):
             os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
             with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                 file.write(text)
+        lint = module.Lint(root)
+        lint.run()
+        return [rule for _, _, rule, _ in lint.findings]
+
+
+def aged(module, source, older, page):
+    """Findings of a tree whose report was made at its first commit."""
+    with tempfile.TemporaryDirectory() as root:
+        def put(path, text):
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+
+        def git(*words):
+            done = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=root, capture_output=True, text=True, check=True)
+            return done.stdout.strip()
+        for path, text in {**DEFS, "src/formats/a.c": BODY + OLD}.items():
+            put(path, text)
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "x")):
+            git(*words)
+        commit = git("rev-parse", "HEAD")[:9]
+        for path, text in (("src/formats/a.c", BODY + source), ("docs/evidence/cpu.json", json.dumps({"library": f"0.1.0 ({commit})"})),
+                           ("docs/evidence/older.txt", older), ("docs/a.md", page.replace("HASH", commit))):
+            put(path, text)
         lint = module.Lint(root)
         lint.run()
         return [rule for _, _, rule, _ in lint.findings]
@@ -182,6 +214,9 @@ def results(module):
     for n, wanted in RATCHET:
         found = findings(module, {"src/devices/cuda/a.cu": ONE, "tools/format_branches.txt": f"src/devices/cuda/a.cu {n}\n"})
         yield found == wanted, f"a file that names one format, {n} allowed: found {found}"
+    for source, older, page, wanted in REPORTS:
+        found = aged(module, source, older, page)
+        yield found == wanted, f"a report, source {source!r}, older.txt {older!r}, page {page!r}: found {found}"
     for text, wanted in ((BODY, (0, "lint: 0 findings")), ("int x;\n", (1, "lint: 1 findings"))):
         got = exit_status({"src/engine/a.c": text})
         yield got == wanted, f"exit status and last line {got}, wanted {wanted}"

@@ -3,20 +3,20 @@
 
     tools/contract.py            rewrites the file
     tools/contract.py --check    exit 1 if it is not what would be written, or a kernel of PUBLIC is not verified somewhere
-    tools/contract.py --stale    targets whose sources changed after their report, by the number of commits (wants git)
 
 A row is kernel, target (a report), fixture, cases, status and commit.  Kernels are those of the public fixtures (docs/formats/golden.md) by
 their names there, then kvant's own formats.  A fixture is a golden file (on the CPU, every variant), or a class of cases of the harness, whose
 inputs are made and whose results are the scalar reference's.  Status: verified, failed, unsupported (the device refuses it),
-missing (the report has no such case: it is older than the kernel, or the CPU's was made without golden files).  Standard library only."""
+missing (the report has no such case: it is older than the kernel, or the CPU's was made without golden files).  older: sources of the
+target changed since that commit (tools/evidence_age.py).  Standard library only."""
 import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import evidence_age                             # noqa: E402
 from gen_verify_md import ROOT, reports      # noqa: E402
 
 PATH = "docs/evidence/contract.json"
@@ -32,9 +32,6 @@ PUBLIC = [
     ("fused_attn_qjl_polar", "attn", "qjl1_256:q4_polar", ["fused_attn_qjl_polar.json"]),
 ]
 OWN = [(f, "attn_score", f, []) for f in ("ptcq2", "ptcq3", "ptcq4")]
-SOURCES = ["src/formats", "src/ops", "src/verify"]
-FOLDERS = {"cpu": ["src/devices/cpu"], "cuda": ["src/devices/cuda"], "vulkan": ["src/devices/vulkan"], "hip": ["src/devices/hip", "src/devices/portable"],
-           "opencl": ["src/devices/opencl", "src/devices/portable"]}
 
 
 def status(failed, states):
@@ -68,12 +65,14 @@ def commit_of(report):
 
 
 def rows():
-    for target, _, report in reports():
+    marked = evidence_age.listed(ROOT)
+    for target, file, report in reports():
         for kernel, op, subject, files in PUBLIC + OWN:
             found = [harness_row(kernel, op, subject, target, report)]
             found += [golden_row(kernel, f, target, report) for f in files if is_cpu(target) or report.get("golden")]
             for row in found:
-                yield dict(zip(("kernel", "target", "fixture", "cases", "status"), row), commit=commit_of(report) or "unknown")
+                yield dict(zip(("kernel", "target", "fixture", "cases", "status"), row), commit=commit_of(report) or "unknown",
+                           **({"older": True} if file in marked else {}))
 
 
 def text_of(table):
@@ -93,26 +92,10 @@ def check(table):
     return 1 if bad else 0
 
 
-def stale():
-    for target, _, report in reports():
-        commit = commit_of(report)
-        if not commit:
-            print(f"{target}: its library, {report['library']}, names no commit")
-            continue
-        paths = SOURCES + FOLDERS.get(target.split("-")[0], [])
-        log = subprocess.run(["git", "-C", ROOT, "log", "--oneline", f"{commit}..HEAD", "--", *paths], stdout=subprocess.PIPE, text=True, check=True).stdout
-        print(f"{target}: {len(log.splitlines())} commits in {' '.join(paths)} since {commit}")
-    return 0
-
-
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    either = options.add_mutually_exclusive_group()
-    for name in ("--check", "--stale"):
-        either.add_argument(name, action="store_true")
+    options.add_argument("--check", action="store_true")
     chosen = options.parse_args()
-    if chosen.stale:
-        return stale()
     table = list(rows())
     if chosen.check:
         return check(table)

@@ -11,6 +11,9 @@ import json
 import os
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import evidence_age      # noqa: E402
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 FOLDER, PAGE, DEVICES = "docs/evidence", "docs/verify.md", "docs/devices.md"
 
@@ -178,10 +181,18 @@ def refused(report):
     return sum(e["state"] == "unsupported" for e in report["ops"])
 
 
+def older_lines():
+    """The reports that are older than their sources, by name; they may be of other tools than `kvant verify`."""
+    names = sorted(evidence_age.listed(ROOT))
+    return ["", "`older`: sources that the report speaks of changed since its commit (`tools/evidence_age.py` says how many files; `tools/lint`",
+            "refuses a report that is older and not named here). Older are: " + ", ".join(names) + "."] if names else []
+
+
 def reports_table(found):
     lines = ["| report | hardware, with its mask where one was set | library | cases passed | failed | refused |", "|---|---|---|--:|--:|--:|"]
     for title, name, r in found:
         day = f", {r['date']}" if "date" in r else ""     # reports before 2026-11-28 do not say
+        day += ", older" if name in evidence_age.listed(ROOT) else ""
         lines.append(f"| [{title}](evidence/{name}) | {r['device']} | {r['library']}{day} | {r['passed']} | {r['failed']} | {refused(r)} |")
     return lines
 
@@ -257,7 +268,7 @@ def cpu_lines(title, report):
 
 def render():
     found = reports()
-    lines = reports_table(found) + SHOW.rstrip("\n").split("\n")
+    lines = reports_table(found) + older_lines() + SHOW.rstrip("\n").split("\n")
     lines += ["", "## The worst case of each op, over all reports", "", *worst_table(found), "",
               "`cache_write`, `page_seal`: the share of rows whose bytes differ from the reference's, with the `upstream` encoder; with `best`",
               "any share may, because each row is judged by its own error (CODE below). `all`: no case of any report has an error.",
