@@ -135,7 +135,7 @@ def check_thinking(s):
     for body, want in (({"think": True}, on), ({"think": False}, off), ({"think": "low"}, low), ({"thinking": {"type": "enabled"}}, on),
                        ({"thinking": {"type": "disabled"}}, off), ({"thinking": {"type": "adaptive"}}, on), ({"thinking": False}, off), ({"thinking": True}, on),
                        ({"reasoning": {"enabled": False}}, off), ({"reasoning": {"effort": "low"}}, low), ({"reasoning_effort": "none", "enable_thinking": None}, None),
-                       ({"think": False, "enable_thinking": True}, on), ({"chat_template_kwargs": {"enable_thinking": False}}, off),
+                       ({"think": True, "enable_thinking": True}, on), ({"chat_template_kwargs": {"enable_thinking": False}}, off),
                        ({"chat_template_kwargs": {"enable_thinking": True}, "think": False}, on)):
         C.ok(want is None or n(**body) == want, (body, n(**body), want))
     m = "/v1/messages/count_tokens"

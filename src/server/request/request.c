@@ -205,8 +205,25 @@ int request_fields_of(int shape)
     return routes[shape];
 }
 
+/* Servers have different names for one field. */
+static int check_names(const json_t *o, api_error *e)
+{
+    static const char *const names[][6] = {
+        { "max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict" },
+        { "min_tokens", "min_new_tokens" },
+        { "repeat_penalty", "repetition_penalty" },
+        { "typical_p", "typ_p" },
+        { "thinking_budget_tokens", "thinking_token_budget", "reasoning_budget" },
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        API_TRY(body_check_names(o, names[i], e));
+    return API_OK;
+}
+
 static int read_request(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
+    API_TRY(check_names(o, e));
     API_TRY(request_check_model(env, o, e));
     API_TRY(request_check_unsupported(o, r->chat, e));
     API_TRY(read_stream(o, r, e));

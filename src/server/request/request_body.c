@@ -143,6 +143,47 @@ int body_wrong(api_error *e, const char *key, const json_t *v, const char *fmt, 
     return api_fail(e, BAD, key, "%.*s: found %s, %s", n, text, body_found(v, found), at ? at + 2 : "");
 }
 
+static int same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+static int disagree(const char *from, const char *key, const json_t *v, const json_t *said, api_error *e)
+{
+    char found[BODY_FOUND], wanted[BODY_FOUND];
+
+    return api_fail(e, BAD, from, "%s: says %s %s, wanted %s, as another field says", from, key, body_found(v, found),
+                    body_found(said, wanted));
+}
+
+int body_say(json_t *o, const char *from, const char *key, json_t *v, api_error *e)
+{
+    const json_t *said = body_field(o, key);
+    int kind = API_OK;
+
+    if (!v || (!said && json_object_set(o, key, v) != 0))
+        kind = api_no_memory(e);
+    else if (said && !same(said, v))
+        kind = disagree(from, key, v, said, e);
+    json_decref(v);
+    return kind;
+}
+
+int body_check_names(const json_t *o, const char *const *names, api_error *e)
+{
+    const json_t *said = NULL;
+    const char *by = NULL;
+
+    for (; *names; names++) {
+        const json_t *v = body_field(o, *names);
+        if (v && said && !same(said, v))
+            return disagree(*names, by, v, said, e);
+        by = v ? *names : by;
+        said = v ? v : said;
+    }
+    return API_OK;
+}
+
 int body_read(const char *body, size_t len, json_t **out, api_error *e)
 {
     kvant_diag diag = { "" };

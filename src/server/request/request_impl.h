@@ -17,6 +17,10 @@ enum { BAD = API_INVALID };
 
 /* ---- request_body.c ---- */
 int api_no_memory(api_error *e);
+/* o.key = v (taken over), as the field `from` says; an error where another field has said something else. */
+int body_say(json_t *o, const char *from, const char *key, json_t *v, api_error *e);
+/* names: of one field, NULL at the end; an error where two of them are there with different values. */
+int body_check_names(const json_t *o, const char *const *names, api_error *e);
 int body_read(const char *body, size_t len, json_t **out, api_error *e); /* an object; the caller's to json_decref */
 const json_t *body_field(const json_t *o, const char *key);              /* NULL when it is missing or null */
 /* *v keeps its value when the field is missing or null. */
@@ -67,8 +71,8 @@ typedef struct messages {
 
 /* add_generation_prompt, continue_final_message, and what env says of an assistant's last message -> kvant_chat_end */
 int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *e);
-/* chat_template_kwargs as JSON, to be freed with free(); NULL: none. */
-int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, api_error *e);
+/* chat_template_kwargs as JSON, to be freed with free(); NULL: none.  *off: they say that the model shall not think. */
+int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, int *off, api_error *e);
 int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
 void messages_free(messages *m);
 

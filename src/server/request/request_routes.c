@@ -66,11 +66,11 @@ static int render_template(const request_env *env, json_t *o, messages *m, char 
 {
     char *list = NULL;
     kvant_diag diag = { "" };
-    int end;
+    int end, off;
 
     API_TRY(request_check_unsupported(o, 1, e));
     API_TRY(thoughts_spell_out(o, e));
-    API_TRY(chat_kwargs_read(env, o, kwargs, e));
+    API_TRY(chat_kwargs_read(env, o, kwargs, &off, e));
     API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
     API_TRY(messages_read(o, m, e));

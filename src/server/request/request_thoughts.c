@@ -1,18 +1,9 @@
 /* request_thoughts.c: whether a model shall think, how much, and what becomes of it, in the words of each server: they
- * become the fields that the rest reads (enable_thinking, reasoning_effort, ...); those come first where both are
- * there. */
+ * become the fields that the rest reads (enable_thinking, reasoning_effort, ...).  Two fields that say different things
+ * are refused: one of them would be dropped. */
 #include "server/request/request_impl.h"
 
 #include <string.h>
-
-static int put(json_t *o, const char *key, json_t *v, api_error *e)
-{
-    if (!v || body_field(o, key)) {
-        json_decref(v);
-        return v ? API_OK : api_no_memory(e);
-    }
-    return json_object_set_new(o, key, v) == 0 ? API_OK : api_no_memory(e);
-}
 
 /* Ollama's: true, false, or a word of effort. */
 static int read_think(json_t *o, api_error *e)
@@ -25,8 +16,8 @@ static int read_think(json_t *o, api_error *e)
     if (!json_is_boolean(v) && !(word && (!strcmp(word, "low") || !strcmp(word, "medium") || !strcmp(word, "high"))))
         return body_wrong(e, "think", v, "think: wanted true, false, low, medium or high");
     if (word)
-        API_TRY(put(o, "reasoning_effort", json_string(word), e));
-    return put(o, "enable_thinking", json_boolean(!json_is_false(v)), e);
+        API_TRY(body_say(o, "think", "reasoning_effort", json_string(word), e));
+    return body_say(o, "think", "enable_thinking", json_boolean(!json_is_false(v)), e);
 }
 
 /* Anthropic's, which other providers took over for chats: {"type": "enabled"}; some take true and false. */
@@ -41,8 +32,8 @@ static int read_thinking(json_t *o, api_error *e)
                                           !strcmp(type, "adaptive"))))
         return body_wrong(e, "thinking", v, "thinking: wanted true, false, or a type of enabled, adaptive or disabled");
     if (budget)
-        API_TRY(put(o, "thinking_budget_tokens", json_incref((json_t *)budget), e));
-    return put(o, "enable_thinking", json_boolean(type ? type[0] != 'd' : json_is_true(v)), e);
+        API_TRY(body_say(o, "thinking", "thinking_budget_tokens", json_incref((json_t *)budget), e));
+    return body_say(o, "thinking", "enable_thinking", json_boolean(type ? type[0] != 'd' : json_is_true(v)), e);
 }
 
 /* OpenRouter's: {"effort", "enabled", "exclude", "max_tokens"}. */
@@ -58,13 +49,14 @@ static int read_reasoning(json_t *o, api_error *e)
     API_TRY(body_bool(v, "enabled", &on, e));
     API_TRY(body_bool(v, "exclude", &hidden, e));
     if (on >= 0)
-        API_TRY(put(o, "enable_thinking", json_boolean(on), e));
+        API_TRY(body_say(o, "reasoning", "enable_thinking", json_boolean(on), e));
     if (hidden)
-        API_TRY(put(o, "include_reasoning", json_false(), e));
+        API_TRY(body_say(o, "reasoning", "include_reasoning", json_false(), e));
     if (body_field(v, "max_tokens"))
-        API_TRY(put(o, "thinking_budget_tokens", json_incref((json_t *)body_field(v, "max_tokens")), e));
+        API_TRY(
+            body_say(o, "reasoning", "thinking_budget_tokens", json_incref((json_t *)body_field(v, "max_tokens")), e));
     if (body_field(v, "effort"))
-        API_TRY(put(o, "reasoning_effort", json_incref((json_t *)body_field(v, "effort")), e));
+        API_TRY(body_say(o, "reasoning", "reasoning_effort", json_incref((json_t *)body_field(v, "effort")), e));
     return API_OK;
 }
 

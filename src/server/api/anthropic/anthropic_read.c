@@ -245,29 +245,33 @@ static int put_thinking(const json_t *o, json_t *out, api_error *e)
         return API_OK;
     if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "disabled") != 0 && strcmp(type, "adaptive") != 0))
         return bad(e, "thinking", "type: wanted enabled, adaptive or disabled");
-    json_object_set_new(out, "enable_thinking", json_boolean(type[0] != 'd'));
     if (budget)
-        json_object_set(out, "thinking_budget_tokens", (json_t *)budget);
-    return API_OK;
+        API_TRY(body_say(out, "thinking", "thinking_budget_tokens", json_incref((json_t *)budget), e));
+    return body_say(out, "thinking", "enable_thinking", json_boolean(type[0] != 'd'), e);
+}
+
+static int put_format(const json_t *format, const char *from, json_t *out, api_error *e)
+{
+    const char *type = text_of(format, "type");
+
+    if (!format)
+        return API_OK;
+    if (!type || strcmp(type, "json_schema") != 0 || !body_field(format, "schema"))
+        return bad(e, from, "format: wanted an object of type json_schema with a schema");
+    return body_say(out, from, "response_format", json_incref((json_t *)format), e);
 }
 
 /* Structured outputs: output_config.format, before that output_format. */
 static int put_output(const json_t *o, json_t *out, api_error *e)
 {
-    const json_t *config = body_field(o, "output_config"), *format = body_field(config, "format");
+    const json_t *config = body_field(o, "output_config");
 
     if (config && !json_is_object(config))
         return bad(e, "output_config", "wanted an object");
-    if (body_field(config, "effort") && !body_field(o, "reasoning_effort"))
-        json_object_set(out, "reasoning_effort", json_object_get(config, "effort"));
-    format = format ? format : body_field(o, "output_format");
-    if (!format)
-        return API_OK;
-    const char *type = text_of(format, "type");
-    if (!type || strcmp(type, "json_schema") != 0 || !body_field(format, "schema"))
-        return bad(e, body_field(config, "format") ? "output_config" : "output_format",
-                   "format: wanted an object of type json_schema with a schema");
-    return json_object_set(out, "response_format", (json_t *)format) == 0 ? API_OK : api_no_memory(e);
+    if (body_field(config, "effort"))
+        API_TRY(body_say(out, "output_config", "reasoning_effort", json_incref(json_object_get(config, "effort")), e));
+    API_TRY(put_format(body_field(config, "format"), "output_config", out, e));
+    return put_format(body_field(o, "output_format"), "output_format", out, e);
 }
 
 int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e)
@@ -288,7 +292,7 @@ int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_e
             return api_no_memory(e);
     }
     if (body_field(o, "stop_sequences"))
-        json_object_set(out, "stop", json_object_get(o, "stop_sequences"));
+        API_TRY(body_say(out, "stop_sequences", "stop", json_incref(json_object_get(o, "stop_sequences")), e));
     API_TRY(put_messages(env, o, out, e));
     API_TRY(put_tools(o, out, e));
     API_TRY(put_choice(o, out, e));

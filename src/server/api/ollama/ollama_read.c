@@ -23,11 +23,14 @@ static int put(json_t *out, const char *key, json_t *v, api_error *e)
 /* Options that are read; num_predict -2, "until the context is full", is -1 here. */
 static int read_options(const json_t *o, json_t *out, api_error *e)
 {
-    static const char *const names[] = { "temperature",     "top_k",          "top_p",
-                                         "min_p",           "typical_p",      "seed",
-                                         "stop",            "repeat_last_n",  "repeat_penalty",
-                                         "presence_penalty", "frequency_penalty", "mirostat",
-                                         "mirostat_tau",    "mirostat_eta" };
+    static const char *const names[] = {
+        "temperature",     "top_k",          "top_p",         "min_p",              "typical_p",
+        "typ_p",           "seed",           "stop",          "repeat_last_n",      "repeat_penalty",
+        "presence_penalty", "frequency_penalty", "mirostat",  "mirostat_tau",       "mirostat_eta",
+        "top_n_sigma",     "xtc_probability", "xtc_threshold", "dynatemp_range",    "dynatemp_exponent",
+        "dry_multiplier",  "dry_base",       "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+        "no_repeat_ngram_size", "samplers",  "logit_bias"
+    };
     const json_t *options = body_field(o, "options"), *most = body_field(options, "num_predict");
 
     if (options && !json_is_object(options))
@@ -84,7 +87,7 @@ static int read_messages(const json_t *o, json_t *out, api_error *e)
 
     API_TRY(put(out, "messages", list, e));
     if (sent && !json_is_array(sent))
-        return body_wrong(e, "messages", list, "messages: wanted an array");
+        return body_wrong(e, "messages", sent, "messages: wanted an array");
     json_array_foreach((json_t *)sent, i, m) API_TRY(put_message(m, list, e));
     API_TRY(copy(o, "tools", out, "tools", e));
     return copy(o, "tool_choice", out, "tool_choice", e);
@@ -104,6 +107,19 @@ static int put_question(const json_t *o, json_t *out, api_error *e)
     return json_array_append_new(list, question) == 0 ? API_OK : api_no_memory(e);
 }
 
+/* Fields that only a template could obey are refused where none is used. */
+static int check_ready(const json_t *o, const char *why, api_error *e)
+{
+    const json_t *think = body_field(o, "think");
+    const char *field = json_string_length(body_field(o, "system")) ? "system"
+                        : think && !json_is_false(think)            ? "think"
+                                                                    : NULL;
+
+    if (!field)
+        return API_OK;
+    return api_fail(e, API_UNSUPPORTED, field, "%s: not together with %s: no template is used", field, why);
+}
+
 static int read_prompt(const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const texts[] = { "system", "suffix" };
@@ -119,6 +135,7 @@ static int read_prompt(const json_t *o, api_request *r, json_t *out, api_error *
     r->chat = !raw && !r->infill;
     if (r->chat)
         return put_question(o, out, e);
+    API_TRY(check_ready(o, r->infill ? "suffix" : "raw", e));
     API_TRY(copy(o, "suffix", out, "input_suffix", e));
     return copy(o, "prompt", out, r->infill ? "input_prefix" : "prompt", e);
 }

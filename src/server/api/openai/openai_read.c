@@ -251,7 +251,22 @@ static int put_defaults(const request_env *env, const json_t *o, json_t *kwargs,
     return failed ? api_no_memory(e) : API_OK;
 }
 
-static int merge_kwargs(const request_env *env, const json_t *o, json_t *kwargs, char **text, api_error *e)
+static int put_switch(const json_t *o, json_t *kwargs, api_error *e)
+{
+    const json_t *on = body_field(o, "enable_thinking"), *effort = body_field(o, "reasoning_effort");
+    const int none = effort && strcmp(body_text(effort), "none") == 0;
+
+    if (none && json_is_true(on))
+        return api_fail(e, BAD, "reasoning_effort",
+                        "reasoning_effort: found \"none\", wanted an effort, as another field "
+                        "says enable_thinking true");
+    API_TRY(put_kwarg(kwargs, o, "enable_thinking", e));
+    if (none && !json_object_get(kwargs, "enable_thinking"))
+        json_object_set_new(kwargs, "enable_thinking", json_false());
+    return API_OK;
+}
+
+static int merge_kwargs(const request_env *env, const json_t *o, json_t *kwargs, char **text, int *off, api_error *e)
 {
     const json_t *on = body_field(o, "enable_thinking"), *effort = body_field(o, "reasoning_effort");
 
@@ -261,24 +276,28 @@ static int merge_kwargs(const request_env *env, const json_t *o, json_t *kwargs,
         return body_wrong(e, "enable_thinking", on, "enable_thinking: wanted true or false");
     if (effort && !body_is_text(effort))
         return body_wrong(e, "reasoning_effort", effort, "reasoning_effort: wanted a string (none, low, medium, high)");
-    API_TRY(put_kwarg(kwargs, o, "enable_thinking", e));
+    API_TRY(put_switch(o, kwargs, e));
     API_TRY(put_kwarg(kwargs, o, "reasoning_effort", e));
-    if (effort && strcmp(body_text(effort), "none") == 0 && !json_object_get(kwargs, "enable_thinking"))
-        json_object_set_new(kwargs, "enable_thinking", json_false());
     API_TRY(put_defaults(env, o, kwargs, e));
+    /* Templates know the switch by one of two names: DeepSeek V3.1's, Granite's and Kimi's is thinking. */
+    const json_t *asked = json_object_get(kwargs, "enable_thinking");
+    *off = json_is_false(asked);
+    if (json_is_boolean(asked) && !json_object_get(kwargs, "thinking"))
+        json_object_set(kwargs, "thinking", (json_t *)asked);
     *text = json_text(kwargs, JSON_COMPACT);
     return *text ? API_OK : api_no_memory(e);
 }
 
-int chat_kwargs_read(const request_env *env, const json_t *o, char **text, api_error *e)
+int chat_kwargs_read(const request_env *env, const json_t *o, char **text, int *off, api_error *e)
 {
     const json_t *v = body_field(o, "chat_template_kwargs");
 
     *text = NULL;
+    *off = 0;
     if (v && !json_is_object(v))
         return body_wrong(e, "chat_template_kwargs", v, "chat_template_kwargs: wanted an object");
     json_t *kwargs = v ? json_copy((json_t *)v) : json_object();
-    const int kind = merge_kwargs(env, o, kwargs, text, e);
+    const int kind = merge_kwargs(env, o, kwargs, text, off, e);
     json_decref(kwargs);
     return kind;
 }
@@ -316,10 +335,10 @@ int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_
 {
     messages m = { 0 };
     char *kwargs = NULL, *tools = NULL;
-    int end, kind = chat_end_read(env, o, &end, e);
+    int end, off = 0, kind = chat_end_read(env, o, &end, e);
 
     if (kind == API_OK)
-        kind = chat_kwargs_read(env, o, &kwargs, e);
+        kind = chat_kwargs_read(env, o, &kwargs, &off, e);
     if (kind == API_OK)
         kind = messages_read(o, &m, e);
     if (kind == API_OK)
@@ -335,6 +354,8 @@ int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_
         kind = chat_text(env, &in, &r->prompts[0], e);
     if (kind == API_OK && env->traits)
         r->in_thought = tool_traits_opened(env->traits, env->model, r->prompts[0].ids, r->prompts[0].n);
+    if (off && r->in_thought) /* a template that does not know the switch has begun a thought: it ends there */
+        r->thought_budget = 0;
     r->n_prompts = 1;
     free(kwargs); /* jansson's */
     free(tools);

@@ -290,12 +290,10 @@ static int put_format(const json_t *o, json_t *out, api_error *e)
         return bad(e, "text", "wanted an object");
     if (!format)
         return API_OK;
-    if (!is(format, "type", "json_schema"))
-        return json_object_set(out, "response_format", (json_t *)format) == 0 ? API_OK : api_no_memory(e);
-    return json_object_set_new(out, "response_format",
-                               json_pack("{s:s,s:O}", "type", "json_schema", "json_schema", format)) == 0
-               ? API_OK
-               : api_no_memory(e);
+    json_t *made = is(format, "type", "json_schema")
+                       ? json_pack("{s:s,s:O}", "type", "json_schema", "json_schema", format)
+                       : json_incref((json_t *)format);
+    return body_say(out, "text.format", "response_format", made, e);
 }
 
 static int put_settings(const json_t *o, json_t *out, api_error *e)
@@ -306,10 +304,8 @@ static int put_settings(const json_t *o, json_t *out, api_error *e)
         return bad(e, "reasoning", "wanted an object");
     if (most && json_object_set(out, "max_tokens", (json_t *)most) != 0)
         return api_no_memory(e);
-    if (body_field(reasoning, "effort") &&
-        json_object_set(out, "reasoning_effort", (json_t *)body_field(reasoning, "effort")) != 0)
-        return api_no_memory(e);
-    return API_OK;
+    json_t *effort = (json_t *)body_field(reasoning, "effort");
+    return effort ? body_say(out, "reasoning", "reasoning_effort", json_incref(effort), e) : API_OK;
 }
 
 /* Refuses fields that would change the answer, or the time when it comes. */
