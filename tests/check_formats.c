@@ -26,7 +26,7 @@ static const void *param_of(const kvant_format *f)
 static void check_golden(const char *dir)
 {
     kvant_diag diag = { "" };
-    int rc = golden_run_dir(dir, &report, &diag);
+    int rc = golden_run_dir(dir, NULL, &report, &diag);
     CHECK(rc == KVANT_OK, "%s", diag.text);
     for (int i = 0; i < report.n_failures; i++)
         printf("golden: %s\n", report.failures[i]);
@@ -34,7 +34,7 @@ static void check_golden(const char *dir)
     CHECK(report.total.passed > 100, "only %d golden comparisons in %s", report.total.passed, dir);
     printf("golden: %d passed, %d failed, %d skipped, %d informative, %d accepted ties\n", report.total.passed,
            report.total.failed, report.total.skipped, report.total.informative, report.total.ties);
-    CHECK(golden_run_dir("tests/no-such-folder", &report, &diag) == KVANT_ENOENT, "%s", diag.text);
+    CHECK(golden_run_dir("tests/no-such-folder", NULL, &report, &diag) == KVANT_ENOENT, "%s", diag.text);
 }
 
 /* Published by the makers of the formats; printed with 6 digits, sums in another order: 1e-5. */

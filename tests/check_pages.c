@@ -16,7 +16,7 @@ static void check_golden(const char *dir)
 {
     static golden_report report;
     kvant_diag diag = { "" };
-    const int rc = golden_run_dir(dir, &report, &diag);
+    const int rc = golden_run_dir(dir, NULL, &report, &diag);
 
     CHECK(rc == KVANT_OK, "%s", diag.text);
     for (int i = 0; i < report.n_failures; i++)

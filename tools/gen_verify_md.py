@@ -33,6 +33,7 @@ TAIL = """
 
     kvant verify                                    # this CPU: golden vectors from tests/golden, kernels, ops
     kvant verify --golden DIR                       # somebody else's golden vectors (formats/golden.md), nothing else
+    kvant verify --golden DIR --device vulkan       # the fixtures of public kernels in DIR, on that device
     kvant verify --device cuda --json report.json   # every op of a device; such reports are what this page is made of
     kvant verify --all --json report.json           # the CPU, and every op of every other device that is here, in one report
     kvant verify --ops attn --pairs tbq4_0:q8_0     # one pair; a failure prints such a command

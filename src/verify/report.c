@@ -148,11 +148,16 @@ static void day_json(jsonw *w)
         jsonw_kstr(w, "date", text);
 }
 
-void verify_report_json(const verify_report *r, jsonw *w)
+void verify_head_json(const char *device, jsonw *w)
 {
-    jsonw_kstr(w, "device", r->device);
+    jsonw_kstr(w, "device", device);
     jsonw_kstr(w, "library", kvant_version_text());
     day_json(w);
+}
+
+void verify_report_json(const verify_report *r, jsonw *w)
+{
+    verify_head_json(r->device, w);
     jsonw_key(w, "ops");
     jsonw_array(w);
     for (int i = 0; i < r->n; i++)

@@ -70,6 +70,8 @@ const char *verify_state_name(int state);
 int verify_summary(const verify_report *r, verify_entry **out);
 /* Returns 1 if a comma list (NULL or "": all) has the name. */
 int verify_listed(const char *list, const char *name);
+/* The device's own line, the library and the day as members of the JSON object that is open in w. */
+void verify_head_json(const char *device, jsonw *w);
 /* The entries and the device as members of the JSON object that is open in w. */
 void verify_report_json(const verify_report *r, jsonw *w);
 

@@ -11,19 +11,20 @@
 #define KVANT_FORMATS_GOLDEN_H
 
 #include "base/error.h"
+#include "devices/device.h"
 
 enum { GOLDEN_MAX_FILES = 64, GOLDEN_MAX_FAILURES = 24, GOLDEN_TEXT = 200 };
 
 typedef struct golden_count {
     int passed, failed;
-    int skipped;           /* files of no kvant format, fields that cannot be compared */
-    int informative;       /* vectors with NaN or Inf input: shown by their maker, not compared */
-    int ties;              /* passed by an accepted tie, see above */
+    int skipped;     /* files of no kvant format, fields that cannot be compared */
+    int informative; /* vectors with NaN or Inf input: shown by their maker, not compared */
+    int ties;        /* passed by an accepted tie, see above */
 } golden_count;
 
 typedef struct golden_file {
     char name[80];
-    char format[24];       /* "" when the file was skipped as a whole */
+    char format[24]; /* "" when the file was skipped as a whole */
     golden_count count;
 } golden_file;
 
@@ -31,13 +32,15 @@ typedef struct golden_report {
     golden_count total;
     int n_files;
     golden_file files[GOLDEN_MAX_FILES];
-    int n_failures;        /* kept texts; total.failed counts all */
+    int n_failures; /* kept texts; total.failed counts all */
     char failures[GOLDEN_MAX_FAILURES][GOLDEN_TEXT];
 } golden_report;
 
-/* KVANT_OK when every file was read, failures or not; KVANT_ENOENT, KVANT_EIO, KVANT_EFORMAT (a file that is no JSON),
+/* dev: runs the fixtures, by attn_score and attn; NULL: no device does.  The references and the variants of this CPU
+ * run all files unless dev is another device; then files that are no fixtures are skipped.
+ * KVANT_OK when every file was read, failures or not; KVANT_ENOENT, KVANT_EIO, KVANT_EFORMAT (a file that is no JSON),
  * KVANT_ENOMEM, KVANT_ENOSPC (more than GOLDEN_MAX_FILES). */
-int golden_run_dir(const char *dir, golden_report *out, kvant_diag *diag);
+int golden_run_dir(const char *dir, kvant_device *dev, golden_report *out, kvant_diag *diag);
 
 /* The six self-test scores of the public reference, from its fixture generator: turbo3, turbo4,
  * turbo3_tcq, qjl, polar, polar with residual.

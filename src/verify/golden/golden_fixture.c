@@ -1,21 +1,24 @@
 /* golden_fixture.c: the other form of golden file: the fixtures of the public Metal and Vulkan kernels, as their
- * generator writes them.  One query and a few rows of one format, decimal arrays:
+ * generator writes them (golden_fixture_fused.c has those of attention).  One query and a few rows of one format,
+ * decimal arrays:
  *
  *   kernel           "turbo3" "turbo4" "turbo3_tcq" "qjl" "polar" "polar_preht"
  *   block_bytes      of one block; tells the two layouts of turbo4 apart
  *   n_kv | n_tokens | n_rows   rows; qjl: also n_heads and n_kv_heads
  *   q | q_sketch     the query: in acc space but for polar, where it is a real one
+ *   hq               polar_preht: the query's Hadamard transform, which is what the kernel takes
  *   k_blocks         bytes of the rows
  *   expected_scores  one per head and row; polar_preht: a second set of rows and scores ends in _qjl
  *
- * Held to that project's bound, 1e-3, by the reference and by every variant that this CPU runs. */
+ * Held to that project's bound, 1e-3, by the device that was named; on the CPU by the reference and by every variant
+ * too.  A kernel that is known and not run is a failure. */
 #include "verify/golden/golden_run.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "kvant/polar.h"
 
-enum { MAX_ROWS = 4096 };
 static const double tolerance = 1e-3;
 
 typedef struct fixture_kind {
@@ -38,7 +41,7 @@ static const fixture_kind kinds[] = {
 };
 
 /* The numbers of a decimal array in the arena, *n their count; NULL: absent, or the arena is full. */
-static float *numbers(golden_run *r, gjson v, size_t *n)
+float *golden_numbers(golden_run *r, gjson v, size_t *n)
 {
     gjson it = { NULL, 0 };
 
@@ -52,9 +55,9 @@ static float *numbers(golden_run *r, gjson v, size_t *n)
     return out;
 }
 
-static uint8_t *bytes_of(golden_run *r, gjson v, size_t *n)
+uint8_t *golden_decimal_bytes(golden_run *r, gjson v, size_t *n)
 {
-    const float *x = numbers(r, v, n);
+    const float *x = golden_numbers(r, v, n);
     uint8_t *out = x ? arena_alloc(&r->memory, *n) : NULL;
 
     for (size_t i = 0; out && i < *n; i++) {
@@ -65,11 +68,11 @@ static uint8_t *bytes_of(golden_run *r, gjson v, size_t *n)
     return out;
 }
 
-static int count_of(gjson root, const char *key, int absent)
+int golden_number_of(gjson root, const char *key, int absent)
 {
     const double v = gjson_number(gjson_get(root, key));
 
-    return v >= 1 && v <= MAX_ROWS ? (int)v : absent;
+    return v >= 1 && v <= GOLDEN_MAX_ROWS ? (int)v : absent;
 }
 
 /* One fixture and what it is compared with. */
@@ -102,6 +105,61 @@ static void compare(const fixture *x, const kvant_format_kernels *k, const char 
     }
 }
 
+/* The query of polar_preht: out of hq, so that it is hq which is tested. */
+static void take_preht(fixture *x, gjson root)
+{
+    size_t n;
+    const float *hq = golden_numbers(x->run, gjson_get(root, "hq"), &n);
+    float *q = arena_alloc(&x->run->memory, (size_t)x->d * sizeof *q);
+    const int fits = hq && q && n == (size_t)x->d;
+
+    golden_check(x->run, fits, "polar_preht: hq has %zu values, want %d", n, x->d);
+    if (!fits)
+        return;
+    kvant_polar_preht_query(hq, q, x->d); /* the transform of a transform is 128 times the query */
+    for (int i = 0; i < x->d; i++)
+        q[i] /= 128.0f;
+    golden_check(x->run, golden_compare(q, x->query, n, tolerance) < 0, "polar_preht: hq is not the transform of q");
+    x->query = q;
+}
+
+/* Queries as an op takes them: rotated ones turned back; sketches as they are. */
+static const float *real_queries(const fixture *x)
+{
+    float *q = arena_alloc(&x->run->memory, (size_t)(x->heads * x->d) * sizeof *q);
+
+    if (x->kind->real || x->format->flags & KVANT_FORMAT_PARAM)
+        return x->query;
+    for (int h = 0; q && h < x->heads; h++)
+        x->format->ref.finish_out(NULL, x->query + h * x->sdim, q + h * x->d, x->d);
+    return q;
+}
+
+static void on_device(const fixture *x)
+{
+    golden_run *r = x->run;
+    const size_t n = (size_t)(x->heads * x->n);
+    const golden_task task = { .k = x->format,
+                               .k_rows = x->rows,
+                               .query = real_queries(x),
+                               .heads = x->heads,
+                               .kv_heads = x->kv_heads,
+                               .n = x->n,
+                               .visible = x->n,
+                               .d = x->d,
+                               .scale = 1.0f,
+                               .out = arena_alloc(&r->memory, n * sizeof(float)) };
+    kvant_diag why = { "out of memory" };
+    const int code = task.query && task.out ? golden_device_run(r->dev, &task, &why) : KVANT_ENOMEM;
+    const int bad = code == KVANT_OK ? golden_compare(task.out, x->want, n, tolerance) : 0;
+
+    golden_check(r, code == KVANT_OK, "%s on %s: %s", x->kind->kernel, r->dev->vt->name, why.text);
+    if (code == KVANT_OK)
+        golden_check(r, bad < 0, "%s on %s: score %d of head %d: %.9g, want %.9g within %g", x->kind->kernel,
+                     r->dev->vt->name, bad % x->n, bad / x->n, (double)task.out[bad < 0 ? 0 : bad],
+                     (double)x->want[bad < 0 ? 0 : bad], tolerance);
+}
+
 static void run_kind(golden_run *r, gjson root, const fixture_kind *kind)
 {
     size_t n_query, n_rows, n_want;
@@ -110,13 +168,13 @@ static void run_kind(golden_run *r, gjson root, const fixture_kind *kind)
     int usable;
     fixture x = { .run = r, .format = kvant_format_find(kind->format), .kind = kind };
 
-    x.d = count_of(root, "head_dim", 0);
-    x.n = count_of(root, "n_kv", count_of(root, "n_tokens", count_of(root, "n_rows", 0)));
-    x.heads = count_of(root, "n_heads", 1);
-    x.kv_heads = count_of(root, "n_kv_heads", 1);
-    x.query = numbers(r, gjson_get(root, kind->query), &n_query);
-    x.rows = bytes_of(r, gjson_get(root, kind->rows), &n_rows);
-    x.want = numbers(r, gjson_get(root, kind->scores), &n_want);
+    x.d = golden_number_of(root, "head_dim", 0);
+    x.n = golden_number_of(root, "n_kv", golden_number_of(root, "n_tokens", golden_number_of(root, "n_rows", 0)));
+    x.heads = golden_number_of(root, "n_heads", 1);
+    x.kv_heads = golden_number_of(root, "n_kv_heads", 1);
+    x.query = golden_numbers(r, gjson_get(root, kind->query), &n_query);
+    x.rows = golden_decimal_bytes(r, gjson_get(root, kind->rows), &n_rows);
+    x.want = golden_numbers(r, gjson_get(root, kind->scores), &n_want);
     if (!x.query || !x.rows || !x.want || x.n < 1 || x.heads % x.kv_heads != 0 || x.d % 128 != 0 ||
         kvant_format_check(x.format, x.d, NULL) != KVANT_OK) {
         golden_check(r, 0, "%s: wants head_dim, a count of rows, %s, %s and %s that fit each other", kind->kernel,
@@ -132,18 +190,24 @@ static void run_kind(golden_run *r, gjson root, const fixture_kind *kind)
                      n_want, query_want, rows_want, x.heads * x.n);
         return;
     }
-    for (int i = 0; (k = kvant_format_variant(x.format, i, &variant, &usable)) != NULL; i++)
+    for (int i = 0; r->host && (k = kvant_format_variant(x.format, i, &variant, &usable)) != NULL; i++)
         if (usable)
             compare(&x, k, variant, got);
+    if (strcmp(kind->kernel, "polar_preht") == 0)
+        take_preht(&x, root);
+    if (r->dev)
+        on_device(&x);
 }
 
 int golden_fixture(golden_run *r, gjson root)
 {
     char kernel[32] = "", residual[8];
-    int block = count_of(root, "block_bytes", 0), ran = 0, known = 0;
+    int block = golden_number_of(root, "block_bytes", 0), ran = 0, known = 0;
 
     if (!gjson_text(gjson_get(root, "kernel"), kernel, sizeof kernel))
         return 0;
+    if (golden_fixture_fused(r, root, kernel))
+        return 1;
     snprintf(residual, sizeof residual, "%d", gjson_number(gjson_get(root, "use_qjl")) > 0.0);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const fixture_kind *k = &kinds[i];
