@@ -314,7 +314,7 @@ static int64_t token_bytes(const kvant_model *m)
     for (int i = 0; i < gguf_tensor_count(m->file); i++) {
         const gguf_tensor *t = gguf_tensor_at(m->file, i);
         if (engine_is_expert(t, &l))
-            n += (int64_t)t->bytes / m->hp.n_expert * m->hp.n_expert_used;
+            n += (int64_t)t->bytes / m->hp.moe.n * m->hp.moe.n_used;
     }
     return n;
 }

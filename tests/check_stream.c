@@ -134,7 +134,7 @@ static int matrices_of(const kvant_engine *e)
     for (int l = 0; l < e->m->hp.n_layer - 1; l++) {
         const layer_weights *w = &e->m->layers[l];
         if (e->split.experts[l] != e->split.of[l])
-            n += w->gate_up_exps >= 0 || w->gate_exps < 0 ? 2 : 3;
+            n += w->exps.gate_up >= 0 || w->exps.gate < 0 ? 2 : 3;
     }
     return n;
 }

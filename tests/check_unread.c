@@ -375,7 +375,7 @@ static void check_overrides(void)
         const kvant_model_info *i = kvant_model_get_info(m);
         CHECK(i->n_ctx_train == 99 && strcmp(i->name, "a, b=c:\"d\"") == 0, "%d %s", i->n_ctx_train, i->name);
         CHECK(!kvant_token_add_bos(m) && kvant_token_eos(m) == 7 && kvant_token_is_eog(m, 7), "tokenizer");
-        CHECK((double)m->hp.rope_base == 500000.5, "%g", (double)m->hp.rope_base);
+        CHECK((double)m->hp.rope.base == 500000.5, "%g", (double)m->hp.rope.base);
     }
     kvant_model_close(m);
     m = NULL;

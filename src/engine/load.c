@@ -144,7 +144,7 @@ static table_sizes sizes_of_tables(const kvant_model *m)
     const size_t up = 15;
 
     return (table_sizes){ ((size_t)n_rot / 2 + up) & ~up, ((size_t)m->hp.n_head + up) & ~up,
-                          m->hp.v_norm ? MODEL_MAX_HEAD_DIM : 0, m->suppressed ? (size_t)m->hp.n_vocab : 0 };
+                          m->hp.norm.v ? MODEL_MAX_HEAD_DIM : 0, m->suppressed ? (size_t)m->hp.n_vocab : 0 };
 }
 
 /* Fills the tables at host, which will lie at dev.  Suppressed tokens get a finite number: their probability is 0. */
@@ -202,7 +202,8 @@ static int check_poison(const kvant_engine *e, kvant_diag *diag)
 {
     if (!gguf_poisoned(e->m->file))
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EIO, "model file: a mapped page is gone (the file was truncated or its device failed)");
+    return kvant_fail(diag, KVANT_EIO,
+                      "model file: a mapped page is gone (the file was truncated or its device failed)");
 }
 
 /* Every tensor that an adapter changes is one that the program multiplies by. */
@@ -215,8 +216,10 @@ static int check_sites(const kvant_model *m, const unsigned char *use, kvant_dia
         for (int k = 0; k < set->n_sites; k++)
             used |= set->sites[k].tensor == set->sites[i].tensor && use[set->sites[k].a];
         if (!used)
-            return kvant_fail(diag, KVANT_EUNSUPPORTED, "adapter: %s: %s does not multiply by that tensor as it is, wanted "
-                              "a matrix of its layers", m->specs[set->sites[i].a].name, m->arch_name);
+            return kvant_fail(diag, KVANT_EUNSUPPORTED,
+                              "adapter: %s: %s does not multiply by that tensor as it is, wanted "
+                              "a matrix of its layers",
+                              m->specs[set->sites[i].a].name, m->arch_name);
     }
     return KVANT_OK;
 }

@@ -54,7 +54,7 @@ static int pass_tokens(const kvant_model *m, const kvant_engine_params *p, const
     for (int i = 0; i < s->n; i++)
         if (kvant_device_find(s->name[i], &vt, &index, NULL) == KVANT_OK) {
             most = larger(most, p->max_seqs >= KVANT_MANY_SEQS ? vt->pass_many : 0);
-            most = larger(most, m->hp.n_expert ? vt->pass_experts : 0);
+            most = larger(most, m->hp.moe.n ? vt->pass_experts : 0);
         }
     return most ? most : KVANT_PASS_TOKENS;
 }
@@ -88,8 +88,9 @@ int engine_resolve(const kvant_model *m, const kvant_engine_params *in, kvant_en
         return kvant_fail(diag, KVANT_EINVAL, "exact tail: %d tokens, wanted a multiple of %d", p.kv_tail, KVANT_PAGE);
     KVANT_TRY(engine_in_range("exact first tokens", p.kv_sink, 0, 65536, diag));
     if (p.kv_sink > 0 && p.kv_tail == 0)
-        return kvant_fail(diag, KVANT_EINVAL, "exact first tokens: %d with an exact tail of 0, wanted a tail of %d or more",
-                          p.kv_sink, KVANT_PAGE);
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "exact first tokens: %d with an exact tail of 0, wanted a tail of %d or more", p.kv_sink,
+                          KVANT_PAGE);
     p.kv_sink = (p.kv_sink + KVANT_PAGE - 1) / KVANT_PAGE * KVANT_PAGE;
     if (state_type_of(p.state_type) < 0)
         return kvant_fail(diag, KVANT_EINVAL, "state type: \"%.40s\", wanted f32 or bf16", p.state_type);
@@ -197,11 +198,11 @@ void engine_kv_config(const kvant_model *m, const kvant_engine_params *p, const 
     cfg->n_snapshots = p->snapshots;
     cfg->n_pages = (int)((p->pool_tokens + KVANT_PAGE - 1) / KVANT_PAGE);
     cfg->state_type = state_type_of(p->state_type);
-    cfg->state_values = hp->state_values;
+    cfg->state_values = hp->rec.state_values;
     const ring_widths ring = build_ring_widths(m);
     cfg->ring_floats = (int64_t)ring.x + ring.alpha + ring.beta;
     cfg->ring_rows = cfg->ring_floats > 0 ? p->draft_rows : 0;
-    cfg->conv_floats = (int64_t)hp->conv_channels * (hp->conv_k > 0 ? hp->conv_k - 1 : 0);
+    cfg->conv_floats = (int64_t)hp->rec.conv_channels * (hp->rec.conv_k > 0 ? hp->rec.conv_k - 1 : 0);
 }
 
 /* Pools of a place, or of all (-1). */

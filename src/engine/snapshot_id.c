@@ -86,11 +86,11 @@ static void mix_keys(mix *h, const kvant_model *model)
 }
 
 /* Mixes in the results of the keys, the options and the defaults: all numbers of hparams, which stand in one run of
- * 4-byte fields.  A field added behind expert_scale changes the size, and then belongs in the range here. */
+ * 4-byte fields.  A field added behind moe changes the size, and then belongs in the range here. */
 static void mix_hparams(mix *h, const hparams *hp, int n_ctx)
 {
     const int long_rope = rope_is_long(hp, n_ctx);
-    enum { NUMBERS = offsetof(hparams, expert_scale) + sizeof(float) };
+    enum { NUMBERS = offsetof(hparams, moe) + sizeof(model_moe) };
     _Static_assert(sizeof(hparams) - NUMBERS <= 4 + 2 * sizeof(char *), "hparams: a field is not in the fingerprint");
 
     mix_bytes(h, hp, NUMBERS);

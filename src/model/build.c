@@ -36,21 +36,21 @@ static widths build_widths(const hparams *hp)
 {
     widths w = { 0 };
 
-    w.qkv = imax(hp->rec_in, hp->n_ff_shexp ? hp->n_embd : 0);
-    w.att = imax(hp->conv_channels, hp->ffn_beside ? hp->n_embd : 0);
+    w.qkv = imax(hp->rec.in, hp->moe.n_ff_shared ? hp->n_embd : 0);
+    w.att = imax(hp->rec.conv_channels, hp->moe.beside ? hp->n_embd : 0);
     for (int l = 0; l < hp->n_layer; l++) { /* that of MTP is as the others */
         const layer_shape *s = &hp->layer[l];
         w.qkv = imax(w.qkv, hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1) + s->h_kv * (s->d_k + s->d_v));
         w.att = imax(w.att, hp->n_head * s->d_v);
     }
-    w.o = imax(hp->rec_out, hp->n_head * imax(hp->mla_dk, hp->mla_dv));
-    w.o = imax(w.o, hp->gdn_channels ? 2 * hp->gdn_dk : 0);
-    w.att = imax(w.att, hp->mla_q_rank);
+    w.o = imax(hp->rec.out, hp->n_head * imax(hp->mla.dk, hp->mla.dv));
+    w.o = imax(w.o, hp->gdn.channels ? 2 * hp->gdn.dk : 0);
+    w.att = imax(w.att, hp->mla.q_rank);
     w.ff = imax(2 * hp->n_ff, hp->n_embd_layer);
-    if (hp->n_expert)
-        w.ff = imax(w.ff, imax(2 * (hp->n_ff_exp * hp->n_expert_used + hp->n_ff_shexp), hp->n_latent));
-    w.ff2 = hp->n_expert ? hp->n_embd * hp->n_expert_used : 0;
-    w.keep = imax(imax(w.att, 2 * hp->rec_out), hp->n_embd);
+    if (hp->moe.n)
+        w.ff = imax(w.ff, imax(2 * (hp->moe.n_ff * hp->moe.n_used + hp->moe.n_ff_shared), hp->moe.n_latent));
+    w.ff2 = hp->moe.n ? hp->n_embd * hp->moe.n_used : 0;
+    w.keep = imax(imax(w.att, 2 * hp->rec.out), hp->n_embd);
     return w;
 }
 
@@ -65,7 +65,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigne
 {
     const hparams *hp = &m->hp;
     const widths w = build_widths(hp);
-    size_t used = 0, t = (size_t)n, f = sizeof(float), e = (size_t)hp->n_embd, k = (size_t)hp->n_expert_used;
+    size_t used = 0, t = (size_t)n, f = sizeof(float), e = (size_t)hp->n_embd, k = (size_t)hp->moe.n_used;
 
     buf->x = take(base, &used, t * e, f);
     buf->a = take(base, &used, t * e, f);
@@ -73,15 +73,15 @@ size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigne
     buf->qkv = take(base, &used, t * (size_t)w.qkv, f);
     buf->att = take(base, &used, t * (size_t)w.att, f);
     buf->o = take(base, &used, t * (size_t)w.o, f);
-    buf->alpha = take(base, &used, t * (size_t)hp->gdn_hv * (size_t)(hp->gdn_channels ? hp->gdn_dk : 1), f);
-    buf->beta = take(base, &used, t * (size_t)hp->gdn_hv, f);
+    buf->alpha = take(base, &used, t * (size_t)hp->gdn.hv * (size_t)(hp->gdn.channels ? hp->gdn.dk : 1), f);
+    buf->beta = take(base, &used, t * (size_t)hp->gdn.hv, f);
     buf->ff = take(base, &used, t * (size_t)w.ff, f);
     buf->ff2 = take(base, &used, t * (size_t)w.ff2, f);
-    buf->router = take(base, &used, t * (size_t)hp->n_expert, f);
+    buf->router = take(base, &used, t * (size_t)hp->moe.n, f);
     buf->route_ids = take(base, &used, t * k, sizeof(int32_t));
     buf->route_wts = take(base, &used, t * k, f);
     buf->sh_gate = take(base, &used, t, f);
-    buf->heads = take(base, &used, hp->mla_rank ? t * (size_t)hp->n_head : 0, sizeof(int32_t));
+    buf->heads = take(base, &used, hp->mla.rank ? t * (size_t)hp->n_head : 0, sizeof(int32_t));
     const size_t own = t * (size_t)hp->n_layer * (size_t)hp->n_embd_layer;
     buf->embd = take(base, &used, own, f);
     buf->embd_proj = take(base, &used, own, f);
@@ -104,7 +104,7 @@ size_t build_layout(const kvant_model *m, int n, int rows, int mtp_seqs, unsigne
 int build_max_ops(const kvant_model *m)
 {
     /* Mamba2 has a norm per group */
-    return (48 + m->hp.gdn_hk) * (m->hp.n_layer + 2 * m->n_mtp) + 48 + 4 * m->lora.n_sites;
+    return (48 + m->hp.gdn.hk) * (m->hp.n_layer + 2 * m->n_mtp) + 48 + 4 * m->lora.n_sites;
 }
 
 size_t build_args_bytes(const kvant_model *m)
@@ -149,11 +149,12 @@ static void norm_stream(builder *b, int weight)
     const hparams *hp = &b->m->hp;
     const int e = hp->n_embd, bias = b->m->specs[weight].bias;
 
-    if (hp->layer_norm)
-        BUILD(b, NORM_LAYER, { b->x, b->vec[weight], bias >= 0 ? b->vec[bias] : NULL, b->buf.a, hp->rms_eps, b->rows, 1,
-                               e, e, e, e, e, 0 });
+    if (hp->norm.layer)
+        BUILD(b, NORM_LAYER,
+              { b->x, b->vec[weight], bias >= 0 ? b->vec[bias] : NULL, b->buf.a, hp->norm.eps, b->rows, 1, e, e, e, e,
+                e, 0 });
     else
-        BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+        BUILD(b, NORM_RMS, { b->x, b->vec[weight], b->buf.a, hp->norm.eps, b->rows, 1, e, e, e, e, e });
 }
 
 void build_norm(builder *b, int weight)
@@ -164,8 +165,8 @@ void build_norm(builder *b, int weight)
     b->in = weight >= 0 ? b->buf.a : b->x;
     if (b->rows == 0)
         return;
-    if (weight >= 0 && b->have_delta && !hp->layer_norm && b->fused[KVANT_OP_NORM_ADD_RMS]) {
-        BUILD(b, NORM_ADD_RMS, { b->x, b->buf.delta, b->vec[weight], b->buf.a, hp->rms_eps, b->rows, e });
+    if (weight >= 0 && b->have_delta && !hp->norm.layer && b->fused[KVANT_OP_NORM_ADD_RMS]) {
+        BUILD(b, NORM_ADD_RMS, { b->x, b->buf.delta, b->vec[weight], b->buf.a, hp->norm.eps, b->rows, e });
     } else {
         if (b->have_delta)
             BUILD(b, ADD, { b->x, b->buf.delta, b->rows, e });
@@ -188,7 +189,7 @@ void build_norm_after(builder *b, int weight)
     float *d = b->buf.delta;
 
     if (weight >= 0 && b->rows > 0)
-        BUILD(b, NORM_RMS, { d, b->vec[weight], d, hp->rms_eps, b->rows, 1, e, e, e, e, e });
+        BUILD(b, NORM_RMS, { d, b->vec[weight], d, hp->norm.eps, b->rows, 1, e, e, e, e, e });
     build_scale(b, d, hp->residual_scale, e, b->rows);
 }
 

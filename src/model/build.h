@@ -32,8 +32,8 @@ typedef struct build_buffers {
      * [n][n_embd], what a shared expert gives */
     float *qkv;
     float *att;                    /* [n][n_head*d_v]; gdn: conv output [n][channels] */
-    float *o;                      /* [n][gdn_hv*gdn_dv] */
-    float *alpha, *beta;           /* [n][gdn_hv], alpha times gdn_dk with gates per channel; [n][gdn_hv] */
+    float *o;                      /* [n][gdn.hv*gdn.dv] */
+    float *alpha, *beta;           /* [n][gdn.hv], alpha times gdn.dk with gates per channel; [n][gdn.hv] */
     float *ff;                     /* [n or n*k][2*n_ff] gate | up */
     float *ff2;                    /* [n*k][n_embd] expert outputs */
     float *router;                 /* [n][n_expert] */
@@ -194,7 +194,7 @@ void build_attention_rows(builder *b, int l);
 void build_attention(builder *b, int l);        /* in -> delta */
 void build_mla(builder *b, int l);              /* in -> delta */
 void build_ssm(builder *b, int l);              /* in -> delta */
-/* As build_ssm, without the output projection: y[n][rec_out] in buf.o. */
+/* As build_ssm, without the output projection: y[n][rec.out] in buf.o. */
 void build_ssm_rows(builder *b, int l);
 void build_one_block(builder *b, int l);        /* a norm, then Mamba2, attention or the FFN */
 void build_short_conv_layer(builder *b, int l); /* short convolution or attention, then its FFN */
@@ -206,7 +206,7 @@ void build_ffn_beside(builder *b, int l);       /* in and x -> delta: a dense FF
 void build_layer_inputs(builder *b);            /* x, scaled -> what every layer adds of its own embedding */
 void build_layer_embd(builder *b, int l);       /* x and delta -> delta: the layer's own embedding, gated */
 void build_layer_scale(builder *b, int l);      /* x and delta -> x */
-void build_ffn(builder *b, int l);              /* in -> delta; dense: no experts, or l < n_dense_lead */
+void build_ffn(builder *b, int l);              /* in -> delta; dense: no experts, or l < moe.n_dense_lead */
 void build_plain_layer(builder *b, int l);      /* norm, attention, norm, feed-forward; or both blocks on one norm */
 
 /* Weight requests shared by architectures (blocks/). */

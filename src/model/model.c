@@ -97,7 +97,7 @@ static int read_rope(const key_reader *r, hparams *hp)
 {
     char key[96];
     hp->n_rot = hp->d_k;
-    hp->rope_base = 10000.0f;
+    hp->rope.base = 10000.0f;
     KVANT_TRY(read_int(r, "rope.dimension_count", 0, 0, hp->d_k, &hp->n_rot));
     if (hp->n_rot == 0) {
         log_msg(LOG_WARN, "%s.rope.dimension_count: 0; the whole head of %d is taken, as where the key is absent",
@@ -108,9 +108,9 @@ static int read_rope(const key_reader *r, hparams *hp)
         return kvant_fail(r->diag, KVANT_EFORMAT, "%s.rope.dimension_count: %d, wanted an even number", r->arch,
                           hp->n_rot);
     snprintf(key, sizeof key, "%s.rope.freq_base", r->arch);
-    KVANT_TRY(gguf_f32(r->g, key, 0, &hp->rope_base, r->diag));
-    if (!(hp->rope_base >= 1.0f && hp->rope_base <= 1e12f))
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 1 to 1e12", key, (double)hp->rope_base);
+    KVANT_TRY(gguf_f32(r->g, key, 0, &hp->rope.base, r->diag));
+    if (!(hp->rope.base >= 1.0f && hp->rope.base <= 1e12f))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted 1 to 1e12", key, (double)hp->rope.base);
     return read_rope_scaling(r->g, r->arch, hp, r->diag);
 }
 
@@ -121,7 +121,7 @@ static int read_no_attention(hparams *hp)
     hp->attention_free = hp->n_head = hp->n_head_kv = 1;
     hp->d_k = hp->d_v = hp->n_rot = 64;
     hp->attn_scale = 1.0f;
-    hp->rope_base = 10000.0f;
+    hp->rope.base = 10000.0f;
     return KVANT_OK;
 }
 
@@ -194,9 +194,9 @@ static int read_common(const key_reader *r, hparams *hp, int *n_nextn)
 {
     char key[96], name[96];
     hp->n_ctx_train = 2048;
-    hp->ffn_norm_name = "ffn_norm";
+    hp->norm_names.ffn = "ffn_norm";
     hp->embd_scale = hp->residual_scale = hp->logit_scale = 1.0f;
-    hp->output_norm_name = "output_norm";
+    hp->norm_names.output = "output_norm";
     KVANT_TRY(read_int(r, "block_count", 1, 1, MODEL_MAX_LAYERS, &hp->n_layer));
     KVANT_TRY(read_int(r, "nextn_predict_layers", 0, 0, hp->n_layer - 1, n_nextn));
     hp->n_layer -= *n_nextn; /* multi-token-prediction blocks come last and are not part of the trunk */
@@ -211,9 +211,9 @@ static int read_common(const key_reader *r, hparams *hp, int *n_nextn)
     snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", r->arch);
     if (!other || gguf_find(r->g, name))
         snprintf(key, sizeof key, "%s", name);
-    KVANT_TRY(gguf_f32(r->g, key, 1, &hp->rms_eps, r->diag));
-    if (!(hp->rms_eps > 0 && hp->rms_eps < 1))
-        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted a number between 0 and 1", key, (double)hp->rms_eps);
+    KVANT_TRY(gguf_f32(r->g, key, 1, &hp->norm.eps, r->diag));
+    if (!(hp->norm.eps > 0 && hp->norm.eps < 1))
+        return kvant_fail(r->diag, KVANT_EFORMAT, "%s: %g, wanted a number between 0 and 1", key, (double)hp->norm.eps);
     return read_attention(r, hp);
 }
 
@@ -249,8 +249,8 @@ static int check_layers(kvant_model *m, kvant_diag *diag)
 static int check_widths(const kvant_model *m, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
-    int64_t q = (int64_t)hp->n_head * hp->d_k * 2, c = hp->rec_in;
-    int64_t f = 2 * (int64_t)(hp->n_ff_exp > 0 ? hp->n_ff_exp : 1) * (hp->n_expert_used > 0 ? hp->n_expert_used : 1);
+    int64_t q = (int64_t)hp->n_head * hp->d_k * 2, c = hp->rec.in;
+    int64_t f = 2 * (int64_t)(hp->moe.n_ff > 0 ? hp->moe.n_ff : 1) * (hp->moe.n_used > 0 ? hp->moe.n_used : 1);
     if (q > 1 << 24 || c > 1 << 24 || f > 1 << 26)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: a layer is too wide (query %lld, recurrent %lld, experts %lld)",
                           m->arch_name, (long long)q, (long long)c, (long long)f);
@@ -261,7 +261,7 @@ static int check_widths(const kvant_model *m, kvant_diag *diag)
             return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s.feed_forward_length: 0 in layer %d, wanted at least 1",
                               m->arch_name, l);
     }
-    if (!hp->n_expert && hp->n_ff < 1 && without < hp->n_layer)
+    if (!hp->moe.n && hp->n_ff < 1 && without < hp->n_layer)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.feed_forward_length: %d, wanted at least 1", m->arch_name, hp->n_ff);
     return KVANT_OK;
 }
@@ -273,7 +273,7 @@ static int request_norm(kvant_model *m, const char *name, int *id, kvant_diag *d
     int bias = -1;
 
     snprintf(full, sizeof full, "%s.bias", name);
-    if (m->hp.layer_norm)
+    if (m->hp.norm.layer)
         KVANT_TRY(weight_vector(m, full, m->hp.n_embd, WEIGHT_OPTIONAL, &bias, diag));
     snprintf(full, sizeof full, "%s.weight", name);
     KVANT_TRY(weight_vector(m, full, m->hp.n_embd, WEIGHT_REQUIRED, id, diag));
@@ -292,7 +292,7 @@ static int request_globals(kvant_model *m, kvant_diag *diag)
                           1 << 24);
     hp->n_vocab = (int)embd->ne[1];
     KVANT_TRY(weight_matrix(m, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_REQUIRED, &m->token_embd, diag));
-    KVANT_TRY(request_norm(m, hp->output_norm_name, &m->output_norm, diag));
+    KVANT_TRY(request_norm(m, hp->norm_names.output, &m->output_norm, diag));
     KVANT_TRY(weight_matrix(m, "output.weight", hp->n_embd, hp->n_vocab, 1, WEIGHT_OPTIONAL, &m->output, diag));
     if (m->output < 0)
         m->output = m->token_embd; /* tied embeddings */
@@ -310,10 +310,10 @@ int model_request_layer(kvant_model *m, int l, kvant_diag *diag)
     w->is_attn = w->is_state = 0;
     w->out_scale = 1.0f;
     snprintf(name, sizeof name, "blk.%d.attn_norm", l);
-    if (!m->hp.no_pre_norm)
+    if (!m->hp.norm.no_pre)
         KVANT_TRY(request_norm(m, name, &w->attn_norm, diag));
-    snprintf(name, sizeof name, "blk.%d.%s", l, m->hp.ffn_norm_name);
-    if (!m->hp.no_pre_norm && !m->hp.one_block && !m->hp.parallel)
+    snprintf(name, sizeof name, "blk.%d.%s", l, m->hp.norm_names.ffn);
+    if (!m->hp.norm.no_pre && !m->hp.one_block && !m->hp.parallel)
         KVANT_TRY(request_norm(m, name, &w->ffn_norm, diag));
     return m->arch->layer(m, l, diag);
 }
@@ -386,18 +386,19 @@ static void fill_info(kvant_model *m)
     for (int l = 0; l < hp->n_layer; l++)
         o->n_window_layers += hp->window > 0 && hp->windowed[l];
     o->window = o->n_window_layers > 0 ? hp->window : 0;
-    o->gdn_hk = hp->gdn_hk;
-    o->gdn_hv = hp->gdn_hv;
-    o->gdn_dk = hp->gdn_dk;
-    o->gdn_dv = hp->gdn_dv;
-    o->conv_k = hp->conv_k;
-    o->n_expert = hp->n_expert;
-    o->n_expert_used = hp->n_expert_used;
+    o->gdn_hk = hp->gdn.hk;
+    o->gdn_hv = hp->gdn.hv;
+    o->gdn_dk = hp->gdn.dk;
+    o->gdn_dv = hp->gdn.dv;
+    o->conv_k = hp->rec.conv_k;
+    o->n_expert = hp->moe.n;
+    o->n_expert_used = hp->moe.n_used;
     o->n_params = params;
     o->weight_bytes = bytes;
     o->file_bytes = gguf_file_bytes(m->file);
     if (o->n_gdn_layers > 0)
-        o->state_bytes = 4 * o->n_gdn_layers * (hp->state_values + (int64_t)hp->conv_channels * (hp->conv_k - 1));
+        o->state_bytes = 4 * o->n_gdn_layers *
+                         (hp->rec.state_values + (int64_t)hp->rec.conv_channels * (hp->rec.conv_k - 1));
 }
 
 static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
@@ -406,8 +407,8 @@ static int read_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag)
     KVANT_TRY(gguf_string(m->file, "kvant.rope.freq_dtype", 0, &v, diag));
     if (wanted)
         v = (gguf_str){ wanted, strlen(wanted) };
-    m->hp.rope_bf16 = v.n == 4 && memcmp(v.s, "bf16", 4) == 0;
-    if (m->hp.rope_bf16 || (v.n == 3 && memcmp(v.s, "f32", 3) == 0))
+    m->hp.rope.bf16 = v.n == 4 && memcmp(v.s, "bf16", 4) == 0;
+    if (m->hp.rope.bf16 || (v.n == 3 && memcmp(v.s, "f32", 3) == 0))
         return KVANT_OK;
     return kvant_fail(diag, KVANT_EINVAL, "RoPE frequency type: \"%.*s\", wanted f32 or bf16",
                       (int)(v.n < 40 ? v.n : 40), v.s);

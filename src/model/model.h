@@ -26,19 +26,68 @@ typedef struct layer_shape { int h_kv, d_k, d_v, n_rot, n_ff, kv_from; } layer_s
 
 enum { DIFFERS_KV = 1, DIFFERS_FF = 2 };
 
+/* RoPE, and the temperature of queries that comes with it. */
+typedef struct model_rope {
+    int neox;
+    float base, mscale;
+    int freqs;                     /* tensor id of rope_freqs.weight or -1 */
+    float linear;                  /* linear scaling factor; 1: none */
+    float base_window;             /* base of windowed layers, without scaling; 0: as the others */
+    int n_ctx_orig;                /* the context before a scaling of RoPE: YaRN, LongRoPE, attention temperature */
+    float yarn_factor, yarn_fast, yarn_slow;   /* factor 0: no YaRN */
+    int yarn_exact;                /* the ramp's ends are not rounded to whole dimensions */
+    int long_factors, short_factors;   /* tensor ids of LongRoPE's factors or -1 */
+    int none_step;                 /* layers (l + 1) % step == 0 have no RoPE; 0: all have it */
+    int windowed_only;             /* only layers with a window have RoPE */
+    float temp;                    /* queries grow by the logarithm of pos / n_ctx_orig; 0: they do not */
+    int bf16;                      /* frequencies rounded to bf16 */
+} model_rope;
+
+typedef struct model_norms {
+    float eps, latent_eps;         /* latent_eps: of the norms of latents; 0: eps */
+    int qk;                        /* enum qk_norm */
+    int qk_late;                   /* after RoPE instead of before it */
+    int v;                         /* rows of V have a norm without weights; no V projection: it is that of K */
+    int no_pre, post;              /* norms before and after the blocks */
+    int layer;                     /* norms of the stream subtract the mean, and may have a bias */
+} model_norms;
+
+/* Tensors: "ffn_norm" or "post_attention_norm"; "output_norm" or "token_embd_norm". */
+typedef struct model_norm_names { const char *ffn, *output; } model_norm_names;
+
+/* Gated delta rule: heads and their widths. */
+typedef struct model_gdn {
+    int hk, hv, dk, dv, interleaved;
+    int channels;                  /* gates per channel: Kimi Delta Attention */
+} model_gdn;
+
+/* Recurrent layers: widths of the input projection and of the output; the convolution's taps, the window's channels and
+ * the state's values of a sequence. */
+typedef struct model_rec { int in, out, conv_k, conv_channels, state_values; } model_rec;
+
+typedef struct model_moe {
+    int n, n_used, n_ff, n_ff_shared;
+    int n_latent;                  /* routed experts work on so many values, between two projections; 0: on n_embd */
+    int n_dense_lead;              /* the first so many layers have a dense FFN */
+    int beside;                    /* a dense FFN beside the experts, each between norms of its own */
+    int gating, raw;               /* as kvant_moe_route_args */
+    int n_group, n_top_group;
+    int shared_plain;              /* the shared expert is added as it is, without a gate */
+    float scale;
+} model_moe;
+
+/* Latent attention: values of the latent; of the query's latent, 0: it has none; its heads before absorption. */
+typedef struct model_mla { int rank, q_rank, dk, dv; } model_mla;
+
 /* Shapes of the trunk.  Checked at load: all positive, products in range. */
 typedef struct hparams {
     int n_layer, n_embd, n_vocab, n_ctx_train, n_ff;
     int pooling; /* KVANT_POOLING_* */
     /* n_head_kv, d_k, d_v, n_rot and n_ff: of most layers, and the widest of n_ff.  Each layer's own: `layer`, which an
      * architecture fills where it differs (0: as here). */
-    int n_head, n_head_kv, d_k, d_v;
-    float rms_eps, attn_scale;
-    float latent_eps;              /* of the norms of latents; 0: rms_eps */
-    int n_rot, rope_neox;
-    float rope_base, rope_mscale;
-    int rope_freqs;                /* tensor id of rope_freqs.weight or -1 */
-    float rope_linear;             /* linear scaling factor; 1: none */
+    int n_head, n_head_kv, d_k, d_v, n_rot;
+    float attn_scale;
+    model_rope rope;
     int window;                    /* sliding window of some layers' attention; 0: none */
     unsigned char windowed[MODEL_MAX_LAYERS];
     layer_shape layer[MODEL_MAX_LAYERS];
@@ -46,22 +95,9 @@ typedef struct hparams {
     int layers_vary;               /* .. and the architecture takes them */
     int n_kv_from;                 /* so many layers at the end read the K and V of earlier ones */
     float attn_cap, logit_cap;     /* attention's scores, the logits: cap * tanh(x / cap); 0: as they are */
-    float rope_base_window;        /* base of windowed layers, without scaling; 0: as the others */
     int act;                       /* enum model_act; ACT_RELU2 (squared) and ACT_GELU_ALONE have no gate */
-    int n_ctx_orig;                /* the context before a scaling of RoPE: YaRN, LongRoPE, attention temperature */
-    float yarn_factor, yarn_fast, yarn_slow;   /* factor 0: no YaRN */
-    int yarn_exact;                /* the ramp's ends are not rounded to whole dimensions */
-    int rope_long, rope_short;     /* tensor ids of LongRoPE's factors or -1 */
-    int no_rope_step;              /* layers (l + 1) % step == 0 have no RoPE; 0: all have it */
-    int rope_windowed_only;        /* only layers with a window have RoPE */
-    float attn_temp;               /* queries grow by the logarithm of pos / n_ctx_orig; 0: they do not */
-    int rope_bf16;                 /* frequencies rounded to bf16 */
     int attn_gate;                 /* W_q carries an output gate per head (qwen3next, qwen35*) */
-    int qk_norm;                   /* enum qk_norm */
-    int qk_norm_late;              /* after RoPE instead of before it */
-    int v_norm;                    /* rows of V have a norm without weights; no V projection: it is that of K */
-    int no_pre_norm, post_norm;    /* norms before and after the blocks */
-    int layer_norm;                /* norms of the stream subtract the mean, and may have a bias */
+    model_norms norm;
     int parallel;                  /* the FFN reads what attention reads */
     int ffn_fused;                 /* ffn_up has the rows of gate, then up */
     float embd_scale, residual_scale, logit_scale;   /* factors; 1: none */
@@ -70,24 +106,12 @@ typedef struct hparams {
     unsigned char no_ffn[MODEL_MAX_LAYERS];    /* 1: feed_forward_length says 0 */
     int attention_free;            /* head_count says 0 */
     int one_block;                 /* layers of one block each, behind one norm: what these two say, else recurrent */
-    int gdn_hk, gdn_hv, gdn_dk, gdn_dv, conv_k, gdn_interleaved;
-    int gdn_channels;              /* gates per channel: Kimi Delta Attention */
-    /* Recurrent layers: widths of the input projection and of the output; the window's channels and the state's values
-     * of a sequence. */
-    int rec_in, rec_out, conv_channels, state_values;
-    int n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
-    int n_latent;                  /* routed experts work on so many values, between two projections; 0: on n_embd */
-    int n_dense_lead;              /* the first so many layers have a dense FFN */
-    int ffn_beside;                /* a dense FFN beside the experts, each between norms of its own */
+    model_gdn gdn;
+    model_rec rec;
     int n_embd_layer;              /* width of the embeddings that every layer has of its own; 0: none */
-    int expert_gating, expert_raw; /* as kvant_moe_route_args */
-    int n_expert_group, n_top_group;
-    int shexp_plain;               /* the shared expert is added as it is, without a gate */
-    int mla_rank, mla_q_rank;      /* latent attention: values of the latent; of the query's latent, 0: it has none */
-    int mla_dk, mla_dv;            /* its heads before absorption */
-    float expert_scale;
-    const char *ffn_norm_name;     /* "ffn_norm" or "post_attention_norm" */
-    const char *output_norm_name;  /* "output_norm" or "token_embd_norm" */
+    model_mla mla;
+    model_moe moe;                 /* the last of the numbers: snapshot_id.c */
+    model_norm_names norm_names;
 } hparams;
 
 /* Rows [row0, row0 + rows) of a tensor seen as n_out*n_expert rows of n_in. */
@@ -109,6 +133,28 @@ typedef struct weight_spec {
 } weight_spec;
 
 /* Weight ids (indices into model->specs), -1: the layer has none. */
+typedef struct layer_attn {
+    int qkv, q, k, v, q_norm, k_norm, out;        /* qkv: one matrix where types allow, else q, k, v */
+    int qkv_bias, q_bias, k_bias, v_bias, out_bias;   /* vectors, where the file has them */
+    int q_a, k_b, v_b;                            /* latent attention */
+    int sinks;                                    /* logits of the heads' sinks */
+} layer_attn;
+
+typedef struct layer_rec {
+    int in, qkv, z;                               /* in: qkv and z in one matrix, else those */
+    int beta, alpha, conv, dt, a, norm, out;
+    int conv_in, conv_out;                        /* gated short convolution */
+    int ssm_in, ssm_d, conv_bias;                 /* Mamba2 */
+    int f_a, f_b, g_a, g_b;                       /* Kimi Delta Attention: forget gate, output gate */
+} layer_rec;
+
+typedef struct layer_exps {
+    int router, router_bias, gate_up, gate, up, down;
+    int router_add, gate_bias, up_bias, down_bias;   /* vectors, where the file has them */
+    int shared_gate_up, shared_gate, shared_up, shared_down, shared_router;
+    int latent_down, latent_up;
+} layer_exps;
+
 typedef struct layer_weights {
     int is_attn, is_state;                        /* has K and V, has a recurrent state */
     int attn_norm, ffn_norm;                      /* vectors */
@@ -116,21 +162,11 @@ typedef struct layer_weights {
     int router_norm, exps_norm, dense_post_norm, exps_post_norm;   /* a dense FFN beside the experts */
     int embd_gate, embd_proj, embd_post_norm;     /* the layer's own embedding */
     float out_scale;                              /* the stream behind the layer is times this; 1: as it is */
-    int qkv, q, k, v, q_norm, k_norm, attn_out;   /* qkv: one matrix where types allow, else q, k, v */
-    int qkv_bias, q_bias, k_bias, v_bias, attn_out_bias;   /* vectors, where the file has them */
-    int q_a, k_b, v_b;                            /* latent attention */
-    int gdn_in, gdn_qkv, gdn_z;                   /* gdn_in: qkv and z in one matrix, else gdn_qkv and gdn_z */
-    int gdn_beta, gdn_alpha, conv, dt, a, ssm_norm, ssm_out;
-    int conv_in, conv_out;                        /* gated short convolution */
-    int ssm_in, ssm_d, conv_bias;                 /* Mamba2 */
-    int f_a, f_b, g_a, g_b;                       /* Kimi Delta Attention: forget gate, output gate */
+    layer_attn attn;
+    layer_rec rec;
     int gate_up, gate, up, down;                  /* dense FFN */
     int gate_bias, up_bias, down_bias;
-    int router, router_bias, gate_up_exps, gate_exps, up_exps, down_exps;
-    int router_add, gate_exps_bias, up_exps_bias, down_exps_bias;   /* vectors, where the file has them */
-    int sinks;                                    /* logits of the heads' sinks */
-    int shexp_gate_up, shexp_gate, shexp_up, shexp_down, shexp_router;
-    int latent_down, latent_up;
+    layer_exps exps;
 } layer_weights;
 
 /* The block behind the trunk that predicts further tokens (block_mtp.c); ids of specs, the shared ones where the file

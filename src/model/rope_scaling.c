@@ -28,18 +28,18 @@ static int read_yarn(const gguf *g, const char *arch, hparams *hp, kvant_diag *d
 {
     float ext = 1.0f, log_mul = 0.0f, attn = 0.0f;
 
-    hp->yarn_factor = hp->rope_linear;
-    hp->rope_linear = 1.0f;
-    hp->yarn_fast = 32.0f;
-    hp->yarn_slow = 1.0f;
-    KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_beta_fast", 1e-3f, 1e6f, &hp->yarn_fast, diag));
-    KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_beta_slow", 1e-3f, 1e6f, &hp->yarn_slow, diag));
+    hp->rope.yarn_factor = hp->rope.linear;
+    hp->rope.linear = 1.0f;
+    hp->rope.yarn_fast = 32.0f;
+    hp->rope.yarn_slow = 1.0f;
+    KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_beta_fast", 1e-3f, 1e6f, &hp->rope.yarn_fast, diag));
+    KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_beta_slow", 1e-3f, 1e6f, &hp->rope.yarn_slow, diag));
     KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_log_multiplier", 0.0f, 1e3f, &log_mul, diag));
     KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_attn_factor", 0.0f, 1e3f, &attn, diag));
     KVANT_TRY(read_number(g, arch, "rope.scaling.yarn_ext_factor", 1.0f, 1.0f, &ext, diag));
-    hp->rope_mscale *= attn > 0 ? attn : yarn_mscale(hp->yarn_factor, 1.0f);
+    hp->rope.mscale *= attn > 0 ? attn : yarn_mscale(hp->rope.yarn_factor, 1.0f);
     if (log_mul > 0 && attn == 0)
-        hp->rope_mscale /= yarn_mscale(hp->yarn_factor, log_mul);
+        hp->rope.mscale /= yarn_mscale(hp->rope.yarn_factor, log_mul);
     return KVANT_OK;
 }
 
@@ -56,7 +56,7 @@ static int read_original_context(const gguf *g, const char *arch, hparams *hp, k
     KVANT_TRY(gguf_u32(g, key, 0, &n, diag));
     if (n < 1 || n > 1u << 28)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted 1 to %d", key, n, 1 << 28);
-    hp->n_ctx_orig = (int)n;
+    hp->rope.n_ctx_orig = (int)n;
     return KVANT_OK;
 }
 
@@ -66,8 +66,8 @@ static int read_factor(const gguf *g, const char *arch, int yarn, hparams *hp, k
     float factor = 0.0f;
 
     KVANT_TRY(read_number(g, arch, "rope.scaling.factor", 0.0f, 1e6f, &factor, diag));
-    hp->rope_linear = factor > 0.0f ? factor : 1.0f;
-    if (hp->rope_linear < 1e-3f || (yarn && !(factor > 0.0f)))
+    hp->rope.linear = factor > 0.0f ? factor : 1.0f;
+    if (hp->rope.linear < 1e-3f || (yarn && !(factor > 0.0f)))
         return kvant_fail(diag, KVANT_EFORMAT, "%s.rope.scaling.factor: %g, wanted 0.001 to 1e6", arch, (double)factor);
     return KVANT_OK;
 }
@@ -78,10 +78,10 @@ int read_rope_scaling(const gguf *g, const char *arch, hparams *hp, kvant_diag *
     char key[96];
     gguf_str type = { "linear", 6 };
 
-    hp->rope_linear = 1.0f;
-    hp->rope_mscale = 1.0f;
+    hp->rope.linear = 1.0f;
+    hp->rope.mscale = 1.0f;
     KVANT_TRY(read_original_context(g, arch, hp, diag));
-    KVANT_TRY(read_number(g, arch, "rope.scaling.attn_factor", 1e-3f, 1e3f, &hp->rope_mscale, diag));
+    KVANT_TRY(read_number(g, arch, "rope.scaling.attn_factor", 1e-3f, 1e3f, &hp->rope.mscale, diag));
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch);
     KVANT_TRY(gguf_string(g, key, 0, &type, diag));
     const int linear = is_text(type, "linear"), yarn = is_text(type, "yarn"), none = is_text(type, "none");
@@ -93,7 +93,7 @@ int read_rope_scaling(const gguf *g, const char *arch, hparams *hp, kvant_diag *
                           (int)(type.n < 40 ? type.n : 40), type.s);
     KVANT_TRY(read_factor(g, arch, yarn, hp, diag));
     if (none)
-        hp->rope_linear = 1.0f;
+        hp->rope.linear = 1.0f;
     return yarn ? read_yarn(g, arch, hp, diag) : KVANT_OK;
 }
 
@@ -101,33 +101,33 @@ int request_rope_factors(kvant_model *m, kvant_diag *diag)
 {
     hparams *hp = &m->hp;
     const int n = hp->n_rot / 2;
-    KVANT_TRY(weight_vector(m, "rope_freqs.weight", n, WEIGHT_OPTIONAL, &hp->rope_freqs, diag));
-    KVANT_TRY(weight_vector(m, "rope_factors_long.weight", n, WEIGHT_OPTIONAL, &hp->rope_long, diag));
-    const int optional = hp->rope_long < 0 ? WEIGHT_OPTIONAL : WEIGHT_REQUIRED;
-    KVANT_TRY(weight_vector(m, "rope_factors_short.weight", n, optional, &hp->rope_short, diag));
-    if (hp->rope_short >= 0 && hp->rope_long < 0)
+    KVANT_TRY(weight_vector(m, "rope_freqs.weight", n, WEIGHT_OPTIONAL, &hp->rope.freqs, diag));
+    KVANT_TRY(weight_vector(m, "rope_factors_long.weight", n, WEIGHT_OPTIONAL, &hp->rope.long_factors, diag));
+    const int optional = hp->rope.long_factors < 0 ? WEIGHT_OPTIONAL : WEIGHT_REQUIRED;
+    KVANT_TRY(weight_vector(m, "rope_factors_short.weight", n, optional, &hp->rope.short_factors, diag));
+    if (hp->rope.short_factors >= 0 && hp->rope.long_factors < 0)
         return kvant_fail(diag, KVANT_EFORMAT, "tensor rope_factors_long.weight: missing, beside rope_factors_short");
     return KVANT_OK;
 }
 
 int rope_is_long(const hparams *hp, int n_ctx)
 {
-    return hp->rope_long >= 0 && n_ctx > hp->n_ctx_orig;
+    return hp->rope.long_factors >= 0 && n_ctx > hp->rope.n_ctx_orig;
 }
 
 /* The pair of dimensions that turns `turns` times over the original context. */
 static float yarn_dimension(const hparams *hp, float turns)
 {
     const float pi = 3.14159265358979323846f;
-    return (float)hp->n_rot * logf((float)hp->n_ctx_orig / (turns * 2.0f * pi)) / (2.0f * logf(hp->rope_base));
+    return (float)hp->n_rot * logf((float)hp->rope.n_ctx_orig / (turns * 2.0f * pi)) / (2.0f * logf(hp->rope.base));
 }
 
 /* How much of pair i's frequency is stretched: 0 below, 1 above, a ramp between the two. */
 static float yarn_stretched(const hparams *hp, int i)
 {
-    const float fast = yarn_dimension(hp, hp->yarn_fast), slow = yarn_dimension(hp, hp->yarn_slow);
-    const float low = fmaxf(0.0f, hp->yarn_exact ? fast : floorf(fast));
-    const float high = fminf((float)(hp->n_rot - 1), hp->yarn_exact ? slow : ceilf(slow));
+    const float fast = yarn_dimension(hp, hp->rope.yarn_fast), slow = yarn_dimension(hp, hp->rope.yarn_slow);
+    const float low = fmaxf(0.0f, hp->rope.yarn_exact ? fast : floorf(fast));
+    const float high = fminf((float)(hp->n_rot - 1), hp->rope.yarn_exact ? slow : ceilf(slow));
     const float ramp = ((float)i - low) / fmaxf(0.001f, high - low);
     return fminf(1.0f, fmaxf(0.0f, ramp));
 }
@@ -136,19 +136,19 @@ static float yarn_stretched(const hparams *hp, int i)
 void rope_frequencies(const kvant_model *m, int n_ctx, float *inv_freq)
 {
     const hparams *hp = &m->hp;
-    const int long_or_short = rope_is_long(hp, n_ctx) ? hp->rope_long : hp->rope_short;
-    const int id = hp->rope_freqs >= 0 ? hp->rope_freqs : long_or_short;
+    const int long_or_short = rope_is_long(hp, n_ctx) ? hp->rope.long_factors : hp->rope.short_factors;
+    const int id = hp->rope.freqs >= 0 ? hp->rope.freqs : long_or_short;
     float factor[MODEL_MAX_HEAD_DIM];
 
     if (id >= 0)
         weight_copy_f32(m, &m->specs[id], factor);
     for (int i = 0; i < hp->n_rot / 2; i++) {
-        float f = 1.0f / powf(hp->rope_base, (float)(2 * i) / (float)hp->n_rot) / hp->rope_linear;
-        if (hp->yarn_factor > 0) {
+        float f = 1.0f / powf(hp->rope.base, (float)(2 * i) / (float)hp->n_rot) / hp->rope.linear;
+        if (hp->rope.yarn_factor > 0) {
             const float part = yarn_stretched(hp, i);
-            f = f / hp->yarn_factor * part + f * (1.0f - part);
+            f = f / hp->rope.yarn_factor * part + f * (1.0f - part);
         }
-        f = hp->rope_bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
+        f = hp->rope.bf16 ? bf16_to_f32(f32_to_bf16(f)) : f;
         inv_freq[i] = id >= 0 ? f / factor[i] : f;
     }
 }
@@ -168,6 +168,6 @@ void rope_window_frequencies(const kvant_model *m, const float *others, float *i
     const int n_rot = rope_window_rot(hp);
 
     for (int i = 0; i < n_rot / 2; i++)
-        inv_freq[i] = hp->rope_base_window > 0 ? 1.0f / powf(hp->rope_base_window, (float)(2 * i) / (float)n_rot)
+        inv_freq[i] = hp->rope.base_window > 0 ? 1.0f / powf(hp->rope.base_window, (float)(2 * i) / (float)n_rot)
                                                : others[i];
 }

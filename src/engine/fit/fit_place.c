@@ -104,7 +104,7 @@ static int most_layers(const kvant_model *m, const kvant_engine_params *p)
 {
     kvant_engine_params q = *p;
 
-    q.cpu_experts = m->hp.n_expert ? m->hp.n_layer : 0;
+    q.cpu_experts = m->hp.moe.n ? m->hp.n_layer : 0;
     for (q.gpu_layers = m->hp.n_layer; q.gpu_layers > 0; q.gpu_layers--)
         if (fit_fits(m, &q, -1))
             return q.gpu_layers;
@@ -114,16 +114,16 @@ static int most_layers(const kvant_model *m, const kvant_engine_params *p)
 /* Slots of prompts are worth the experts of some layers, and no layer. */
 static int choose(const kvant_model *m, const kvant_engine_params *p, kvant_engine_params *out)
 {
-    int experts = m->hp.n_expert ? fewest_experts(m, p, 1) : -1;
+    int experts = m->hp.moe.n ? fewest_experts(m, p, 1) : -1;
 
-    if (experts < 0 && m->hp.n_expert)
+    if (experts < 0 && m->hp.moe.n)
         experts = fewest_experts(m, p, 0);
     if (experts >= 0) {
         out->cpu_experts = experts;
         return 1;
     }
     out->gpu_layers = most_layers(m, p);
-    out->cpu_experts = out->gpu_layers && m->hp.n_expert ? m->hp.n_layer : 0;
+    out->cpu_experts = out->gpu_layers && m->hp.moe.n ? m->hp.n_layer : 0;
     return out->gpu_layers > 0;
 }
 

@@ -40,7 +40,7 @@ static int64_t token_bytes(const kvant_model *m, int64_t bytes, int group)
 {
     if (group == EMBEDDINGS)
         return bytes / m->hp.n_vocab;
-    return group == EXPERTS ? bytes / m->hp.n_expert * m->hp.n_expert_used : bytes;
+    return group == EXPERTS ? bytes / m->hp.moe.n * m->hp.moe.n_used : bytes;
 }
 
 static void add(kvant_plan_group *to, int64_t bytes, int64_t token)

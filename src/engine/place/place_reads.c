@@ -49,7 +49,7 @@ int engine_reads_create(kvant_engine *e, kvant_diag *diag)
 {
     if (!e->parted)
         return KVANT_OK;
-    e->way.reads.seen = kvant_calloc((size_t)e->m->hp.n_expert, 1);
+    e->way.reads.seen = kvant_calloc((size_t)e->m->hp.moe.n, 1);
     return e->way.reads.seen ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "engine: out of memory");
 }
 

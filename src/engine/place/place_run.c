@@ -16,7 +16,7 @@ size_t engine_crossing_width(const kvant_engine *e)
 {
     const hparams *hp = &e->m->hp;
     const size_t stream = (size_t)hp->n_embd + (size_t)hp->n_layer * (size_t)hp->n_embd_layer,
-                 routes = 2 * (size_t)hp->n_expert_used;
+                 routes = 2 * (size_t)hp->moe.n_used;
 
     return (size_t)hp->n_embd + (stream > routes ? stream : routes);
 }
@@ -85,7 +85,7 @@ void engine_cross(kvant_engine *e, int from, int to)
 static void send_rows(kvant_engine *e, int home, int there, const float *x, int width)
 {
     const build_buffers *old = &e->place[home].buf, *now = &e->place[there].buf;
-    const size_t rows = (size_t)e->b.rows, routes = rows * (size_t)e->m->hp.n_expert_used;
+    const size_t rows = (size_t)e->b.rows, routes = rows * (size_t)e->m->hp.moe.n_used;
     engine_crossing *c = crossing(e, home, there, home);
 
     put(c, 0, x, now->a, rows * (size_t)width);

@@ -39,7 +39,7 @@ static int home_of(const kvant_model *m, const engine_split *s)
 static int rows_that_pay(const hparams *hp, int threads)
 {
     const int64_t n = threads > 0 ? threads : cpu_count();
-    const int64_t rows = hp->n_expert * 5 * n / (6 * (int64_t)hp->n_expert_used);
+    const int64_t rows = hp->moe.n * 5 * n / (6 * (int64_t)hp->moe.n_used);
 
     return rows > LEAST_ROWS ? (int)rows : LEAST_ROWS;
 }
@@ -50,7 +50,7 @@ static int rows_wanted(const kvant_model *m, const kvant_engine_params *p, const
     const kvant_device_vt *vt;
     int index = 0;
 
-    *home = m->hp.n_expert > 0 && !s->tensors ? home_of(m, s) : -1;
+    *home = m->hp.moe.n > 0 && !s->tensors ? home_of(m, s) : -1;
     if (*home < 0 || kvant_device_find(s->name[*home], &vt, &index, NULL) < 0 || !vt->streams)
         return 0;
     const int rows = rows_that_pay(&m->hp, p->threads);
@@ -130,8 +130,8 @@ enum { MATRICES = 3 };
 static int matrices(const kvant_engine *e, int l, int *ids)
 {
     const layer_weights *w = &e->m->layers[l];
-    const int joined = w->gate_up_exps >= 0;
-    const int all[MATRICES] = { joined ? w->gate_up_exps : w->gate_exps, joined ? -1 : w->up_exps, w->down_exps };
+    const int joined = w->exps.gate_up >= 0;
+    const int all[MATRICES] = { joined ? w->exps.gate_up : w->exps.gate, joined ? -1 : w->exps.up, w->exps.down };
     int n = 0;
 
     for (int i = 0; i < MATRICES; i++)

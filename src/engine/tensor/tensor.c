@@ -113,7 +113,7 @@ static size_t rows_bytes(const kvant_engine *e, int id)
 
     if (s->is_vector || s->lora)
         return 0;
-    return (size_t)rows * (size_t)(s->n_expert > 1 ? e->m->hp.n_expert_used : 1) * (size_t)wide * sizeof(float);
+    return (size_t)rows * (size_t)(s->n_expert > 1 ? e->m->hp.moe.n_used : 1) * (size_t)wide * sizeof(float);
 }
 
 /* Rows that are exchanged are what a matrix makes or the next one reads; all of them are in scratch. */

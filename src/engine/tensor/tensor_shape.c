@@ -23,7 +23,7 @@ int tensor_share(const engine_split *s, int units, int i)
 
 static int is_latent(const kvant_model *m)
 {
-    return m->hp.mla_rank > 0;
+    return m->hp.mla.rank > 0;
 }
 
 /* Layers with fewer KV heads than places have a copy of their cache on each. */
@@ -125,30 +125,30 @@ static void shape_attention(const kvant_model *m, const engine_split *sp, int l,
     const int q = hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1), k = s->h_kv * s->d_k, v = s->h_kv * s->d_v;
     const int own = has_heads(m, sp, l), h = own ? s->h_kv : hp->n_head;
 
-    put_heads(shape, w->q, q, h);
+    put_heads(shape, w->attn.q, q, h);
     if (own) {
-        put_heads(shape, w->k, k, h);
-        put_heads(shape, w->v, v, h);
+        put_heads(shape, w->attn.k, k, h);
+        put_heads(shape, w->attn.v, v, h);
     }
-    put_heads(shape, w->qkv, q, h);
-    if (w->qkv < 0)
+    put_heads(shape, w->attn.qkv, q, h);
+    if (w->attn.qkv < 0)
         return;
-    add(&shape[w->qkv], k, own ? s->d_k : unit_of(k));
-    if (m->specs[w->qkv].n_out > q + k)
-        add(&shape[w->qkv], v, own ? s->d_v : unit_of(v));
+    add(&shape[w->attn.qkv], k, own ? s->d_k : unit_of(k));
+    if (m->specs[w->attn.qkv].n_out > q + k)
+        add(&shape[w->attn.qkv], v, own ? s->d_v : unit_of(v));
 }
 
 static void shape_experts(const kvant_model *m, int l, tensor_shape *shape)
 {
     const layer_weights *w = &m->layers[l];
-    const int f = m->hp.n_ff_exp;
+    const int f = m->hp.moe.n_ff;
 
-    put(shape, w->gate_up_exps, 2, f);
-    put(shape, w->gate_exps, 1, f);
-    put(shape, w->up_exps, 1, f);
-    put(shape, w->shexp_gate_up, 2, m->hp.n_ff_shexp);
-    if (w->down_exps >= 0)
-        put(shape, w->down_exps, 1, (int)m->specs[w->down_exps].n_out);
+    put(shape, w->exps.gate_up, 2, f);
+    put(shape, w->exps.gate, 1, f);
+    put(shape, w->exps.up, 1, f);
+    put(shape, w->exps.shared_gate_up, 2, m->hp.moe.n_ff_shared);
+    if (w->exps.down >= 0)
+        put(shape, w->exps.down, 1, (int)m->specs[w->exps.down].n_out);
 }
 
 /* Matrices with few outputs (routers, gates of heads) are whole everywhere: an exchange costs more than they do. */
@@ -167,7 +167,7 @@ void tensor_shapes(const kvant_model *m, const engine_split *s, tensor_shape *sh
         shape_plain(m, i, shape);
     for (int l = 0; l < m->hp.n_layer; l++) {
         const layer_weights *w = &m->layers[l];
-        if ((w->q >= 0 || w->qkv >= 0) && !is_latent(m))
+        if ((w->attn.q >= 0 || w->attn.qkv >= 0) && !is_latent(m))
             shape_attention(m, s, l, shape);
         put(shape, w->gate_up, 2, m->hp.layer[l].n_ff);
         shape_experts(m, l, shape);

@@ -5,7 +5,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->rope_neox = 0;
+    hp->rope.neox = 0;
     return KVANT_OK;
 }
 

@@ -4,12 +4,12 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = QK_NORM_HEADS;
-    hp->no_pre_norm = 1;
-    hp->post_norm = 1;
-    hp->rope_neox = 1;
+    hp->norm.qk = QK_NORM_HEADS;
+    hp->norm.no_pre = 1;
+    hp->norm.post = 1;
+    hp->rope.neox = 1;
     KVANT_TRY(read_window(g, hp, 4, diag));
-    hp->rope_windowed_only = hp->window > 0;
+    hp->rope.windowed_only = hp->window > 0;
     return KVANT_OK;
 }
 

@@ -8,7 +8,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     hp->act = ACT_GELU;
     hp->embd_scale = sqrtf((float)hp->n_embd);
     return KVANT_OK;

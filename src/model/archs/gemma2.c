@@ -6,9 +6,9 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     hp->act = ACT_GELU;
-    hp->post_norm = 1;
+    hp->norm.post = 1;
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->attn_cap = 50.0f;
     hp->logit_cap = 30.0f;

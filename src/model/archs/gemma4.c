@@ -30,19 +30,21 @@ static int read_windowed(const gguf *g, hparams *hp, kvant_diag *diag)
     n_rot = d_k;
     KVANT_TRY(read_size(g, "gemma4.rope.dimension_count_swa", (uint32_t)d_k, &n_rot, diag));
     if (d_k < 1 || d_v < 1 || n_rot < 2 || n_rot % 2)
-        return kvant_fail(diag, KVANT_EFORMAT, "gemma4: windowed layers have heads of %d (K) and %d (V) values, %d of them "
-                          "rotated; wanted at least 1, an even number rotated", d_k, d_v, n_rot);
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "gemma4: windowed layers have heads of %d (K) and %d (V) values, %d of them "
+                          "rotated; wanted at least 1, an even number rotated",
+                          d_k, d_v, n_rot);
     for (int l = 0; l < hp->n_layer; l++)
         if (hp->windowed[l]) {
             hp->layer[l].d_k = d_k;
             hp->layer[l].d_v = d_v;
             hp->layer[l].n_rot = n_rot;
         }
-    hp->rope_base_window = 10000.0f;
-    KVANT_TRY(gguf_f32(g, "gemma4.rope.freq_base_swa", 0, &hp->rope_base_window, diag));
-    if (!(hp->rope_base_window >= 1.0f && hp->rope_base_window <= 1e12f))
+    hp->rope.base_window = 10000.0f;
+    KVANT_TRY(gguf_f32(g, "gemma4.rope.freq_base_swa", 0, &hp->rope.base_window, diag));
+    if (!(hp->rope.base_window >= 1.0f && hp->rope.base_window <= 1e12f))
         return kvant_fail(diag, KVANT_EFORMAT, "gemma4.rope.freq_base_swa: %g, wanted 1 to 1e12",
-                          (double)hp->rope_base_window);
+                          (double)hp->rope.base_window);
     return KVANT_OK;
 }
 
@@ -61,11 +63,15 @@ static int read_sharing(const gguf *g, hparams *hp, kvant_diag *diag)
             for (from = hp->n_layer - shared - 1; from >= 0 && hp->windowed[from] != hp->windowed[l];)
                 from--;
         if (from < 0)
-            return kvant_fail(diag, KVANT_EFORMAT, "gemma4.attention.shared_kv_layers: %d, and layer %d finds no earlier "
-                              "one of its kind", shared, l);
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "gemma4.attention.shared_kv_layers: %d, and layer %d finds no earlier "
+                              "one of its kind",
+                              shared, l);
         if (hp->layer[l].h_kv != hp->layer[from].h_kv)
-            return kvant_fail(diag, KVANT_EFORMAT, "gemma4.attention.head_count_kv: layer %d has %d, and layer %d, which "
-                              "reads its K and V, %d", from, hp->layer[from].h_kv, l, hp->layer[l].h_kv);
+            return kvant_fail(diag, KVANT_EFORMAT,
+                              "gemma4.attention.head_count_kv: layer %d has %d, and layer %d, which "
+                              "reads its K and V, %d",
+                              from, hp->layer[from].h_kv, l, hp->layer[l].h_kv);
         hp->layer[l].kv_from = from;
     }
     hp->n_kv_from = shared;
@@ -83,17 +89,17 @@ static int read_experts(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
     KVANT_TRY(read_moe_router(g, hp, diag));
     hp->n_ff = dense;
-    hp->ffn_beside = 1;
+    hp->moe.beside = 1;
     return KVANT_OK;
 }
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->layers_vary = 1;
-    hp->qk_norm = QK_NORM_HEADS;
-    hp->v_norm = 1;
-    hp->post_norm = 1;
-    hp->rope_neox = 1;
+    hp->norm.qk = QK_NORM_HEADS;
+    hp->norm.v = 1;
+    hp->norm.post = 1;
+    hp->rope.neox = 1;
     hp->act = ACT_GELU;
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->attn_scale = 1.0f;         /* the norms of q and k have it */
@@ -107,13 +113,15 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 
 static int request(kvant_model *m, int l, kvant_diag *diag)
 {
-    if (m->hp.rope_freqs < 0)
-        return kvant_fail(diag, KVANT_EFORMAT, "tensor rope_freqs.weight: missing, wanted [%d]: which pairs full layers "
-                          "turn", m->hp.n_rot / 2);
+    if (m->hp.rope.freqs < 0)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tensor rope_freqs.weight: missing, wanted [%d]: which pairs full layers "
+                          "turn",
+                          m->hp.n_rot / 2);
     KVANT_TRY(request_attention(m, l, diag));
     KVANT_TRY(request_norms_after(m, l, diag));
     KVANT_TRY(request_ffn_dense(m, l, diag));
-    if (m->hp.n_expert)
+    if (m->hp.moe.n)
         KVANT_TRY(request_ffn_beside(m, l, diag));
     if (m->hp.n_embd_layer)
         KVANT_TRY(request_layer_embd(m, l, diag));
@@ -128,7 +136,7 @@ static void build(builder *b, int l)
     build_attention(b, l);
     build_norm_after(b, w->attn_post_norm);
     build_norm(b, w->ffn_norm);
-    if (b->m->hp.n_expert)
+    if (b->m->hp.moe.n)
         build_ffn_beside(b, l);
     else
         build_ffn_dense(b, l);

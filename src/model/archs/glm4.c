@@ -6,7 +6,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->post_norm = 1;
+    hp->norm.post = 1;
     hp->ffn_fused = 1;
     return KVANT_OK;
 }

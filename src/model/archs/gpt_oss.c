@@ -4,11 +4,11 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     hp->act = ACT_CLAMPED;
-    hp->yarn_exact = 1;            /* its configuration says so (truncate: false); files have no key for it */
-    hp->expert_gating = KVANT_GATING_SOFTMAX_CHOSEN;
-    hp->ffn_norm_name = "post_attention_norm";
+    hp->rope.yarn_exact = 1;            /* its configuration says so (truncate: false); files have no key for it */
+    hp->moe.gating = KVANT_GATING_SOFTMAX_CHOSEN;
+    hp->norm_names.ffn = "post_attention_norm";
     KVANT_TRY(read_window(g, hp, 2, diag));
     return read_moe_shapes(g, hp, 0, diag);
 }

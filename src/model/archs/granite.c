@@ -4,7 +4,7 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 0;
+    hp->rope.neox = 0;
     return read_granite_factors(g, hp, diag);
 }
 

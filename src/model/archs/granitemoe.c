@@ -8,7 +8,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(read_granite_factors(g, hp, diag));
     KVANT_TRY(read_moe_lead(g, hp, diag));
     if (!gguf_find(g, "granitemoe.expert_feed_forward_length"))
-        hp->n_ff_exp = f;
+        hp->moe.n_ff = f;
     return KVANT_OK;
 }
 

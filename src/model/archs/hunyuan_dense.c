@@ -6,9 +6,9 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->qk_norm = QK_NORM_HEADS;
-    hp->qk_norm_late = 1;
-    hp->rope_neox = 1;
+    hp->norm.qk = QK_NORM_HEADS;
+    hp->norm.qk_late = 1;
+    hp->rope.neox = 1;
     return KVANT_OK;
 }
 

@@ -5,15 +5,15 @@
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     uint32_t experts = 0;
-    hp->qk_norm = 0;
-    hp->rope_neox = 0;
+    hp->norm.qk = 0;
+    hp->rope.neox = 0;
     KVANT_TRY(gguf_u32(g, "llama.expert_count", 0, &experts, diag));
     if (experts == 0)
         return KVANT_OK;
     int f = hp->n_ff;              /* Mixtral files give the expert's width as feed_forward_length */
     KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
     if (!gguf_find(g, "llama.expert_feed_forward_length"))
-        hp->n_ff_exp = f;
+        hp->moe.n_ff = f;
     return KVANT_OK;
 }
 

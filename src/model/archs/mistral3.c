@@ -4,10 +4,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    KVANT_TRY(gguf_f32(g, "mistral3.attention.temperature_scale", 0, &hp->attn_temp, diag));
-    if (!(hp->attn_temp >= 0 && hp->attn_temp <= 1e3f))
+    KVANT_TRY(gguf_f32(g, "mistral3.attention.temperature_scale", 0, &hp->rope.temp, diag));
+    if (!(hp->rope.temp >= 0 && hp->rope.temp <= 1e3f))
         return kvant_fail(diag, KVANT_EFORMAT, "mistral3.attention.temperature_scale: %g, wanted 0 to 1000",
-                          (double)hp->attn_temp);
+                          (double)hp->rope.temp);
     return KVANT_OK;
 }
 

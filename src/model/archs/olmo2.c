@@ -4,15 +4,15 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = QK_NORM_ROWS;
-    hp->no_pre_norm = 1;
-    hp->post_norm = 1;
-    hp->rope_neox = 1;
-    hp->rope_base_window = hp->rope_base;   /* OLMo 3: layers with a window have no scaling */
-    KVANT_TRY(gguf_f32(g, "olmo2.rope.freq_base_swa", 0, &hp->rope_base_window, diag));
-    if (!(hp->rope_base_window >= 1.0f && hp->rope_base_window <= 1e12f))
+    hp->norm.qk = QK_NORM_ROWS;
+    hp->norm.no_pre = 1;
+    hp->norm.post = 1;
+    hp->rope.neox = 1;
+    hp->rope.base_window = hp->rope.base;   /* OLMo 3: layers with a window have no scaling */
+    KVANT_TRY(gguf_f32(g, "olmo2.rope.freq_base_swa", 0, &hp->rope.base_window, diag));
+    if (!(hp->rope.base_window >= 1.0f && hp->rope.base_window <= 1e12f))
         return kvant_fail(diag, KVANT_EFORMAT, "olmo2.rope.freq_base_swa: %g, wanted 1 to 1e12",
-                          (double)hp->rope_base_window);
+                          (double)hp->rope.base_window);
     return read_window(g, hp, 4, diag);
 }
 

@@ -5,7 +5,7 @@
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->ffn_fused = 1;
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     KVANT_TRY(read_window(g, hp, 0, diag));
     if (hp->window >= hp->n_ctx_train)
         hp->window = 0;

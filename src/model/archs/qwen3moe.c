@@ -3,8 +3,8 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;
     KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
     return read_moe_router(g, hp, diag);
 }

@@ -5,8 +5,8 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->rope_neox = 1;
-    hp->ffn_norm_name = "post_attention_norm";
+    hp->rope.neox = 1;
+    hp->norm_names.ffn = "post_attention_norm";
     return KVANT_OK;
 }
 

@@ -5,7 +5,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->no_rope_step = 4;
+    hp->rope.none_step = 4;
     return KVANT_OK;
 }
 

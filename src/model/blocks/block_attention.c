@@ -12,11 +12,11 @@ static int request_biases(kvant_model *m, int l, kvant_diag *diag)
     layer_weights *w = &m->layers[l];
     const int q = hp->n_head * s->d_k * (hp->attn_gate ? 2 : 1);
 
-    KVANT_TRY(weight_layer_vector(m, l, "attn_q.bias", q, WEIGHT_OPTIONAL, &w->q_bias, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q.bias", q, WEIGHT_OPTIONAL, &w->attn.q_bias, diag));
     if (s->kv_from != l)
         return KVANT_OK;
-    KVANT_TRY(weight_layer_vector(m, l, "attn_k.bias", s->h_kv * s->d_k, WEIGHT_OPTIONAL, &w->k_bias, diag));
-    return weight_layer_vector(m, l, "attn_v.bias", s->h_kv * s->d_v, WEIGHT_OPTIONAL, &w->v_bias, diag);
+    KVANT_TRY(weight_layer_vector(m, l, "attn_k.bias", s->h_kv * s->d_k, WEIGHT_OPTIONAL, &w->attn.k_bias, diag));
+    return weight_layer_vector(m, l, "attn_v.bias", s->h_kv * s->d_v, WEIGHT_OPTIONAL, &w->attn.v_bias, diag);
 }
 
 static int request_qk_norms(kvant_model *m, int l, kvant_diag *diag)
@@ -24,16 +24,16 @@ static int request_qk_norms(kvant_model *m, int l, kvant_diag *diag)
     const hparams *hp = &m->hp;
     const layer_shape *s = &hp->layer[l];
     layer_weights *w = &m->layers[l];
-    const int rows = hp->qk_norm == QK_NORM_ROWS || hp->qk_norm == QK_NORM_LAYER;
+    const int rows = hp->norm.qk == QK_NORM_ROWS || hp->norm.qk == QK_NORM_LAYER;
 
-    if (hp->qk_norm == QK_NORM_NONE)
+    if (hp->norm.qk == QK_NORM_NONE)
         return KVANT_OK;
     KVANT_TRY(weight_layer_vector(m, l, "attn_q_norm.weight", rows ? hp->n_head * s->d_k : s->d_k, WEIGHT_REQUIRED,
-                                  &w->q_norm, diag));
+                                  &w->attn.q_norm, diag));
     if (s->kv_from != l)
         return KVANT_OK;
     return weight_layer_vector(m, l, "attn_k_norm.weight", rows ? s->h_kv * s->d_k : s->d_k, WEIGHT_REQUIRED,
-                               &w->k_norm, diag);
+                               &w->attn.k_norm, diag);
 }
 
 /* K and V.  Files of models that may go without a V projection say so by not having it. */
@@ -44,12 +44,14 @@ static int request_kv(kvant_model *m, int l, kvant_diag *diag)
     layer_weights *w = &m->layers[l];
     const int64_t e = hp->n_embd, k = (int64_t)s->h_kv * s->d_k, v = (int64_t)s->h_kv * s->d_v;
 
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, k, 1, WEIGHT_REQUIRED, &w->k, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, v, 1, hp->v_norm ? WEIGHT_OPTIONAL : WEIGHT_REQUIRED, &w->v,
-                                  diag));
-    if (w->v < 0 && s->d_v != s->d_k)
-        return kvant_fail(diag, KVANT_EFORMAT, "tensor blk.%d.attn_v.weight: missing, and heads of V have %d values, those "
-                          "of K %d", l, s->d_v, s->d_k);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, k, 1, WEIGHT_REQUIRED, &w->attn.k, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, v, 1, hp->norm.v ? WEIGHT_OPTIONAL : WEIGHT_REQUIRED,
+                                  &w->attn.v, diag));
+    if (w->attn.v < 0 && s->d_v != s->d_k)
+        return kvant_fail(diag, KVANT_EFORMAT,
+                          "tensor blk.%d.attn_v.weight: missing, and heads of V have %d values, those "
+                          "of K %d",
+                          l, s->d_v, s->d_k);
     return KVANT_OK;
 }
 
@@ -64,17 +66,17 @@ static int request_qkv(kvant_model *m, int l, kvant_diag *diag)
     char name[80];
 
     if (s->kv_from == l)
-        KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, q + k + v, 1, WEIGHT_OPTIONAL, &w->qkv, diag));
-    if (w->qkv >= 0)
-        return weight_layer_vector(m, l, "attn_qkv.bias", q + k + v, WEIGHT_OPTIONAL, &w->qkv_bias, diag);
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->q, diag));
+        KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, q + k + v, 1, WEIGHT_OPTIONAL, &w->attn.qkv, diag));
+    if (w->attn.qkv >= 0)
+        return weight_layer_vector(m, l, "attn_qkv.bias", q + k + v, WEIGHT_OPTIONAL, &w->attn.qkv_bias, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, q, 1, WEIGHT_REQUIRED, &w->attn.q, diag));
     if (s->kv_from == l)
         KVANT_TRY(request_kv(m, l, diag));
     KVANT_TRY(request_biases(m, l, diag));
     if (s->kv_from != l)
         return KVANT_OK;
-    snprintf(name, sizeof name, "blk.%d.attn_q+k%s.weight", l, w->v >= 0 ? "+v" : "");
-    return weight_join(m, name, (int[]){ w->q, w->k, w->v }, w->v >= 0 ? 3 : 2, &w->qkv, diag);
+    snprintf(name, sizeof name, "blk.%d.attn_q+k%s.weight", l, w->attn.v >= 0 ? "+v" : "");
+    return weight_join(m, name, (int[]){ w->attn.q, w->attn.k, w->attn.v }, w->attn.v >= 0 ? 3 : 2, &w->attn.qkv, diag);
 }
 
 int request_attention(kvant_model *m, int l, kvant_diag *diag)
@@ -83,12 +85,12 @@ int request_attention(kvant_model *m, int l, kvant_diag *diag)
     layer_weights *w = &m->layers[l];
 
     w->is_attn = hp->layer[l].kv_from == l;
-    KVANT_TRY(weight_layer_vector(m, l, "attn_sinks.weight", hp->n_head, WEIGHT_OPTIONAL, &w->sinks, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_sinks.weight", hp->n_head, WEIGHT_OPTIONAL, &w->attn.sinks, diag));
     KVANT_TRY(request_qkv(m, l, diag));
     KVANT_TRY(weight_layer_matrix(m, l, "attn_output.weight", (int64_t)hp->n_head * hp->layer[l].d_v, hp->n_embd, 1,
-                                  WEIGHT_REQUIRED, &w->attn_out, diag));
+                                  WEIGHT_REQUIRED, &w->attn.out, diag));
     KVANT_TRY(
-        weight_layer_vector(m, l, "attn_output.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->attn_out_bias, diag));
+        weight_layer_vector(m, l, "attn_output.bias", hp->n_embd, WEIGHT_OPTIONAL, &w->attn.out_bias, diag));
     return request_qk_norms(m, l, diag);
 }
 
@@ -110,9 +112,9 @@ static const int32_t *row_positions(const builder *b)
 static void norm_v(builder *b, const layer_weights *w, const qkv_view *p)
 {
     const int h = p->s->h_kv, d = p->s->d_v;
-    const float *from = w->k >= 0 && w->v < 0 ? p->k : p->v;
+    const float *from = w->attn.k >= 0 && w->attn.v < 0 ? p->k : p->v;
 
-    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.rms_eps, b->rows, h, d, p->ld, d, p->ld, d });
+    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.norm.eps, b->rows, h, d, p->ld, d, p->ld, d });
 }
 
 static qkv_view project(builder *b, int l)
@@ -126,20 +128,20 @@ static qkv_view project(builder *b, int l)
     p.ld = q_width + (own ? (int64_t)s->h_kv * (s->d_k + s->d_v) : 0);
     p.k = p.q + q_width;
     p.v = p.k + (int64_t)s->h_kv * s->d_k;
-    if (w->qkv >= 0) {
-        build_matmul(b, w->qkv, b->in, e, p.q, p.ld, b->rows);
+    if (w->attn.qkv >= 0) {
+        build_matmul(b, w->attn.qkv, b->in, e, p.q, p.ld, b->rows);
     } else {
-        build_matmul(b, w->q, b->in, e, p.q, p.ld, b->rows);
+        build_matmul(b, w->attn.q, b->in, e, p.q, p.ld, b->rows);
         if (own)
-            build_matmul(b, w->k, b->in, e, p.k, p.ld, b->rows);
-        if (w->v >= 0)
-            build_matmul(b, w->v, b->in, e, p.v, p.ld, b->rows);
+            build_matmul(b, w->attn.k, b->in, e, p.k, p.ld, b->rows);
+        if (w->attn.v >= 0)
+            build_matmul(b, w->attn.v, b->in, e, p.v, p.ld, b->rows);
     }
-    build_bias(b, w->qkv_bias, p.q, (int)p.ld, p.ld, b->rows);
-    build_bias(b, w->q_bias, p.q, q_width, p.ld, b->rows);
-    build_bias(b, w->k_bias, p.k, s->h_kv * s->d_k, p.ld, b->rows);
-    build_bias(b, w->v_bias, p.v, s->h_kv * s->d_v, p.ld, b->rows);
-    if (hp->v_norm && own)
+    build_bias(b, w->attn.qkv_bias, p.q, (int)p.ld, p.ld, b->rows);
+    build_bias(b, w->attn.q_bias, p.q, q_width, p.ld, b->rows);
+    build_bias(b, w->attn.k_bias, p.k, s->h_kv * s->d_k, p.ld, b->rows);
+    build_bias(b, w->attn.v_bias, p.v, s->h_kv * s->d_v, p.ld, b->rows);
+    if (hp->norm.v && own)
         norm_v(b, w, &p);
     return p;
 }
@@ -147,14 +149,14 @@ static qkv_view project(builder *b, int l)
 static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
 {
     const hparams *hp = &b->m->hp;
-    const float *q = b->vec[w->q_norm], *k = p->own ? b->vec[w->k_norm] : NULL, eps = hp->rms_eps;
+    const float *q = b->vec[w->attn.q_norm], *k = p->own ? b->vec[w->attn.k_norm] : NULL, eps = hp->norm.eps;
     int d = p->s->d_k, h_kv = p->s->h_kv, qd = hp->n_head * d, kd = h_kv * d;
 
-    if (hp->qk_norm == QK_NORM_ROWS) {
+    if (hp->norm.qk == QK_NORM_ROWS) {
         BUILD(b, NORM_RMS, { p->q, q, p->q, eps, b->rows, 1, qd, p->ld, qd, p->ld, qd });
         if (k)
             BUILD(b, NORM_RMS, { p->k, k, p->k, eps, b->rows, 1, kd, p->ld, kd, p->ld, kd });
-    } else if (hp->qk_norm == QK_NORM_LAYER) {
+    } else if (hp->norm.qk == QK_NORM_LAYER) {
         BUILD(b, NORM_LAYER, { p->q, q, NULL, p->q, eps, b->rows, hp->n_head, d, p->ld, p->gq, p->ld, p->gq, d });
         if (k)
             BUILD(b, NORM_LAYER, { p->k, k, NULL, p->k, eps, b->rows, h_kv, d, p->ld, d, p->ld, d, d });
@@ -167,9 +169,9 @@ static void norm_qk(builder *b, const layer_weights *w, const qkv_view *p)
 
 static int has_rope(const hparams *hp, int l)
 {
-    if (hp->rope_windowed_only)
+    if (hp->rope.windowed_only)
         return hp->windowed[l];
-    return !hp->no_rope_step || (l + 1) % hp->no_rope_step != 0;
+    return !hp->rope.none_step || (l + 1) % hp->rope.none_step != 0;
 }
 
 static void norm_and_rotate(builder *b, int l, const qkv_view *p)
@@ -177,21 +179,21 @@ static void norm_and_rotate(builder *b, int l, const qkv_view *p)
     const hparams *hp = &b->m->hp;
     const layer_shape *s = p->s;
     const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
-    const float mscale = hp->windowed[l] && hp->rope_base_window > 0 ? 1.0f : hp->rope_mscale;
+    const float mscale = hp->windowed[l] && hp->rope.base_window > 0 ? 1.0f : hp->rope.mscale;
     const int32_t *pos = row_positions(b);
-    const int n = b->rows, neox = hp->rope_neox;
+    const int n = b->rows, neox = hp->rope.neox;
 
-    if (hp->qk_norm && !hp->qk_norm_late)
+    if (hp->norm.qk && !hp->norm.qk_late)
         norm_qk(b, &b->m->layers[l], p);
     if (has_rope(hp, l)) {
         BUILD(b, ROPE, { p->q, pos, freq, mscale, neox, s->n_rot, n, hp->n_head, p->ld, p->gq });
         if (p->own)
             BUILD(b, ROPE, { p->k, pos, freq, mscale, neox, s->n_rot, n, s->h_kv, p->ld, s->d_k });
     }
-    if (hp->qk_norm && hp->qk_norm_late)
+    if (hp->norm.qk && hp->norm.qk_late)
         norm_qk(b, &b->m->layers[l], p);
-    if (hp->attn_temp > 0)
-        BUILD(b, ATTN_TEMP, { p->q, pos, hp->attn_temp, hp->n_ctx_orig, n, hp->n_head * s->d_k, p->ld });
+    if (hp->rope.temp > 0)
+        BUILD(b, ATTN_TEMP, { p->q, pos, hp->rope.temp, hp->rope.n_ctx_orig, n, hp->n_head * s->d_k, p->ld });
 }
 
 int request_norms_after(kvant_model *m, int l, kvant_diag *diag)
@@ -321,7 +323,7 @@ void build_attention_rows(builder *b, int l)
     BUILD(b, ATTN,
           { *layer_seqs(b, l), b->k[s->kv_from], b->v[s->kv_from], p.q, b->buf.att, p.ld, p.gq, width, hp->n_head,
             s->h_kv, s->d_k, s->d_v, hp->attn_scale, b->exact.tail, b->compute, b->max_pos,
-            hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->sinks >= 0 ? b->vec[w->sinks] : NULL,
+            hp->windowed[l] ? hp->window : 0, hp->attn_cap, w->attn.sinks >= 0 ? b->vec[w->attn.sinks] : NULL,
             b->exact.sink });
     if (hp->attn_gate)
         BUILD(b, GATE_MUL, { b->buf.att, p.q + s->d_k, b->rows, hp->n_head, s->d_v, width, s->d_v, p.ld, p.gq });
@@ -335,7 +337,7 @@ void build_attention(builder *b, int l)
 
     build_attention_rows(b, l);
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
-    build_matmul(b, w->attn_out, att, width, b->buf.delta, hp->n_embd, b->rows);
-    build_bias(b, w->attn_out_bias, b->buf.delta, hp->n_embd, hp->n_embd, b->rows);
+    build_matmul(b, w->attn.out, att, width, b->buf.delta, hp->n_embd, b->rows);
+    build_bias(b, w->attn.out_bias, b->buf.delta, hp->n_embd, hp->n_embd, b->rows);
     b->have_delta = 1;
 }

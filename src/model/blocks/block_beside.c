@@ -20,7 +20,7 @@ int request_ffn_beside(kvant_model *m, int l, kvant_diag *diag)
 static void norm(builder *b, const float *x, int weight, float *y)
 {
     const int e = b->m->hp.n_embd;
-    BUILD(b, NORM_RMS, { x, b->vec[weight], y, b->m->hp.rms_eps, b->rows, 1, e, e, e, e, e });
+    BUILD(b, NORM_RMS, { x, b->vec[weight], y, b->m->hp.norm.eps, b->rows, 1, e, e, e, e, e });
 }
 
 /* The dense output waits in buf.att: attention's rows are done. */
@@ -35,8 +35,8 @@ void build_ffn_beside(builder *b, int l)
         return;
     norm(b, b->buf.delta, w->dense_post_norm, b->buf.att);
     norm(b, b->x, w->router_norm, b->buf.a);
-    build_matmul(b, w->router, b->buf.a, e, b->buf.router, hp->n_expert, b->rows);
-    build_scale(b, b->buf.router, 1.0f / sqrtf((float)e), hp->n_expert, b->rows);
+    build_matmul(b, w->exps.router, b->buf.a, e, b->buf.router, hp->moe.n, b->rows);
+    build_scale(b, b->buf.router, 1.0f / sqrtf((float)e), hp->moe.n, b->rows);
     norm(b, b->x, w->exps_norm, b->buf.a);
     b->in = b->buf.a;
     build_experts(b, l);

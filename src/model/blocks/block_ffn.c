@@ -43,72 +43,73 @@ int request_ffn_dense(kvant_model *m, int l, kvant_diag *diag)
 static int request_expert_biases(kvant_model *m, int l, kvant_diag *diag)
 {
     layer_weights *w = &m->layers[l];
-    const int64_t n = m->hp.n_expert, f = n * m->hp.n_ff_exp, e = n * m->hp.n_embd;
+    const int64_t n = m->hp.moe.n, f = n * m->hp.moe.n_ff, e = n * m->hp.n_embd;
 
-    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_inp.bias", n, WEIGHT_OPTIONAL, &w->router_add, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_exps.bias", f, WEIGHT_OPTIONAL, &w->gate_exps_bias, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ffn_up_exps.bias", f, WEIGHT_OPTIONAL, &w->up_exps_bias, diag));
-    return weight_layer_vector(m, l, "ffn_down_exps.bias", e, WEIGHT_OPTIONAL, &w->down_exps_bias, diag);
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_inp.bias", n, WEIGHT_OPTIONAL, &w->exps.router_add, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_gate_exps.bias", f, WEIGHT_OPTIONAL, &w->exps.gate_bias, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ffn_up_exps.bias", f, WEIGHT_OPTIONAL, &w->exps.up_bias, diag));
+    return weight_layer_vector(m, l, "ffn_down_exps.bias", e, WEIGHT_OPTIONAL, &w->exps.down_bias, diag);
 }
 
 /* The projections to and from what the routed experts work on. */
 static int request_latent(kvant_model *m, int l, kvant_diag *diag)
 {
-    const int64_t e = m->hp.n_embd, z = m->hp.n_latent;
+    const int64_t e = m->hp.n_embd, z = m->hp.moe.n_latent;
     layer_weights *w = &m->layers[l];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_latent_down.weight", e, z, 1, WEIGHT_REQUIRED, &w->latent_down, diag));
-    return weight_layer_matrix(m, l, "ffn_latent_up.weight", z, e, 1, WEIGHT_REQUIRED, &w->latent_up, diag);
+    KVANT_TRY(
+        weight_layer_matrix(m, l, "ffn_latent_down.weight", e, z, 1, WEIGHT_REQUIRED, &w->exps.latent_down, diag));
+    return weight_layer_matrix(m, l, "ffn_latent_up.weight", z, e, 1, WEIGHT_REQUIRED, &w->exps.latent_up, diag);
 }
 
 static int request_experts(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_latent ? hp->n_latent : hp->n_embd, f = hp->n_ff_exp;
-    int n = hp->n_expert;
+    int64_t e = hp->moe.n_latent ? hp->moe.n_latent : hp->n_embd, f = hp->moe.n_ff;
+    int n = hp->moe.n;
     char name[80];
 
     KVANT_TRY(request_expert_biases(m, l, diag));
-    if (hp->n_latent)
+    if (hp->moe.n_latent)
         KVANT_TRY(request_latent(m, l, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
-    KVANT_TRY((hp->ffn_beside ? weight_bare_matrix : weight_matrix)(m, name, hp->n_embd, n, 1, WEIGHT_REQUIRED,
-                                                                    &w->router, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->down_exps, diag));
+    KVANT_TRY((hp->moe.beside ? weight_bare_matrix : weight_matrix)(m, name, hp->n_embd, n, 1, WEIGHT_REQUIRED,
+                                                                    &w->exps.router, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_exps.weight", f, e, n, WEIGHT_REQUIRED, &w->exps.down, diag));
     if (!has_gate(hp))
-        return weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->up_exps, diag);
+        return weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->exps.up, diag);
     KVANT_TRY(
-        weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->gate_up_exps, diag));
-    if (w->gate_up_exps >= 0)
+        weight_layer_matrix(m, l, "ffn_gate_up_exps.weight", e, 2 * f, n, WEIGHT_OPTIONAL, &w->exps.gate_up, diag));
+    if (w->exps.gate_up >= 0)
         return KVANT_OK;
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->gate_exps, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->up_exps, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->exps.gate, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_exps.weight", e, f, n, WEIGHT_REQUIRED, &w->exps.up, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up_exps.weight", l);
-    return weight_join_experts(m, name, w->gate_exps, w->up_exps, &w->gate_up_exps, diag);
+    return weight_join_experts(m, name, w->exps.gate, w->exps.up, &w->exps.gate_up, diag);
 }
 
 int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_embd, f = hp->n_ff_shexp;
+    int64_t e = hp->n_embd, f = hp->moe.n_ff_shared;
     char name[80];
 
     KVANT_TRY(request_experts(m, l, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "exp_probs_b.bias", hp->n_expert, WEIGHT_OPTIONAL, &w->router_bias, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "exp_probs_b.bias", hp->moe.n, WEIGHT_OPTIONAL, &w->exps.router_bias, diag));
     if (f == 0)
         return KVANT_OK;
-    if (!hp->shexp_plain)
-        KVANT_TRY(
-            weight_layer_matrix(m, l, "ffn_gate_inp_shexp.weight", e, 1, 1, WEIGHT_REQUIRED, &w->shexp_router, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_up, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_shexp.weight", f, e, 1, WEIGHT_REQUIRED, &w->shexp_down, diag));
+    if (!hp->moe.shared_plain)
+        KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_inp_shexp.weight", e, 1, 1, WEIGHT_REQUIRED,
+                                      &w->exps.shared_router, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_up_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->exps.shared_up, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_down_shexp.weight", f, e, 1, WEIGHT_REQUIRED, &w->exps.shared_down, diag));
     if (!has_gate(hp))
         return KVANT_OK;
-    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->shexp_gate, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ffn_gate_shexp.weight", e, f, 1, WEIGHT_REQUIRED, &w->exps.shared_gate, diag));
     snprintf(name, sizeof name, "blk.%d.ffn_gate+up_shexp.weight", l);
-    return weight_join(m, name, (int[]){ w->shexp_gate, w->shexp_up }, 2, &w->shexp_gate_up, diag);
+    return weight_join(m, name, (int[]){ w->exps.shared_gate, w->exps.shared_up }, 2, &w->exps.shared_gate_up, diag);
 }
 
 int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag)
@@ -136,18 +137,18 @@ int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag)
     }
     KVANT_TRY(gguf_f32(g, MOE_KEY("expert_weights_scale"), 0, &scale, diag));
 #undef MOE_KEY
-    hp->n_expert = (int)n;
-    hp->n_expert_used = (int)used;
-    hp->n_ff_exp = (int)f;
-    hp->n_ff_shexp = (int)fs;
+    hp->moe.n = (int)n;
+    hp->moe.n_used = (int)used;
+    hp->moe.n_ff = (int)f;
+    hp->moe.n_ff_shared = (int)fs;
     hp->n_ff = 0;
-    hp->expert_scale = scale > 0 ? scale : 1.0f;
+    hp->moe.scale = scale > 0 ? scale : 1.0f;
     return KVANT_OK;
 }
 
 int request_ffn(kvant_model *m, int l, kvant_diag *diag)
 {
-    return !m->hp.n_expert || l < m->hp.n_dense_lead ? request_ffn_dense(m, l, diag) : request_ffn_moe(m, l, diag);
+    return !m->hp.moe.n || l < m->hp.moe.n_dense_lead ? request_ffn_dense(m, l, diag) : request_ffn_moe(m, l, diag);
 }
 
 /* gate_up (joined), or gate and up apart, or up alone -> ff[rows][2f]. */
@@ -201,25 +202,25 @@ void build_ffn_dense(builder *b, int l)
 static void expert_bias(builder *b, int bias, float *y, int width, int64_t ldy)
 {
     if (bias >= 0)
-        BUILD(b, BIAS, { y, b->vec[bias], b->rows * b->m->hp.n_expert_used, width, ldy, b->buf.route_ids,
-                         b->m->hp.n_expert });
+        BUILD(b, BIAS, { y, b->vec[bias], b->rows * b->m->hp.moe.n_used, width, ldy, b->buf.route_ids,
+                         b->m->hp.moe.n });
 }
 
 /* Computes gate and up of the chosen experts in buf.ff: gate and up of a slot side by side, or one matrix after the
  * other, or up alone.  Returns where up begins and sets the distance of rows. */
 static float *expert_inputs(builder *b, const layer_weights *w, const float *x, int e, int64_t *ld)
 {
-    const int f = b->m->hp.n_ff_exp, k = b->m->hp.n_expert_used, r = b->rows;
-    float *ff = b->buf.ff, *up = w->gate_exps >= 0 ? ff + (int64_t)r * k * f : ff;
+    const int f = b->m->hp.moe.n_ff, k = b->m->hp.moe.n_used, r = b->rows;
+    float *ff = b->buf.ff, *up = w->exps.gate >= 0 ? ff + (int64_t)r * k * f : ff;
 
-    *ld = w->gate_up_exps >= 0 ? 2 * f : f;
-    if (w->gate_up_exps >= 0) {
-        BUILD(b, MATMUL_ID, { &b->w[w->gate_up_exps], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
+    *ld = w->exps.gate_up >= 0 ? 2 * f : f;
+    if (w->exps.gate_up >= 0) {
+        BUILD(b, MATMUL_ID, { &b->w[w->exps.gate_up], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
         return ff + f;
     }
-    if (w->gate_exps >= 0)
-        BUILD(b, MATMUL_ID, { &b->w[w->gate_exps], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
-    BUILD(b, MATMUL_ID, { &b->w[w->up_exps], x, b->buf.route_ids, up, r, k, k, e, b->compute });
+    if (w->exps.gate >= 0)
+        BUILD(b, MATMUL_ID, { &b->w[w->exps.gate], x, b->buf.route_ids, ff, r, k, k, e, b->compute });
+    BUILD(b, MATMUL_ID, { &b->w[w->exps.up], x, b->buf.route_ids, up, r, k, k, e, b->compute });
     return up;
 }
 
@@ -227,38 +228,38 @@ static float *expert_inputs(builder *b, const layer_weights *w, const float *x, 
 static void experts(builder *b, const layer_weights *w, const float *x, int e)
 {
     const hparams *hp = &b->m->hp;
-    int f = hp->n_ff_exp, k = hp->n_expert_used, r = b->rows, slots = r * k;
+    int f = hp->moe.n_ff, k = hp->moe.n_used, r = b->rows, slots = r * k;
     int64_t ld;
     float *ff = b->buf.ff, *up = expert_inputs(b, w, x, e, &ld);
 
-    expert_bias(b, w->gate_exps_bias, ff, f, ld);
-    expert_bias(b, w->up_exps_bias, up, f, ld);
+    expert_bias(b, w->exps.gate_bias, ff, f, ld);
+    expert_bias(b, w->exps.up_bias, up, f, ld);
     gated_unit(b, ff, up, slots, f, ld);
-    BUILD(b, MATMUL_ID, { &b->w[w->down_exps], ff, b->buf.route_ids, b->buf.ff2, r, k, 1, ld, b->compute });
-    expert_bias(b, w->down_exps_bias, b->buf.ff2, e, e);
+    BUILD(b, MATMUL_ID, { &b->w[w->exps.down], ff, b->buf.route_ids, b->buf.ff2, r, k, 1, ld, b->compute });
+    expert_bias(b, w->exps.down_bias, b->buf.ff2, e, e);
 }
 
 /* Those of a row, weighed. */
 static void combine(builder *b, int e, float *y)
 {
-    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, b->rows, b->m->hp.n_expert_used, e });
+    BUILD(b, MOE_COMBINE, { b->buf.ff2, b->buf.route_wts, y, b->rows, b->m->hp.moe.n_used, e });
 }
 
 /* Computes the expert of all rows, in the room of queries, keys and values; its gate and up behind the others'. */
 static void shared_expert(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
-    float *ff = b->buf.ff + (int64_t)b->rows * hp->n_expert_used * 2 * hp->n_ff_exp;
+    float *ff = b->buf.ff + (int64_t)b->rows * hp->moe.n_used * 2 * hp->moe.n_ff;
 
-    gate_and_up(b, w->shexp_gate_up, w->shexp_gate, w->shexp_up, hp->n_ff_shexp, ff);
-    gated_down(b, w->shexp_down, hp->n_ff_shexp, ff, b->buf.qkv);
+    gate_and_up(b, w->exps.shared_gate_up, w->exps.shared_gate, w->exps.shared_up, hp->moe.n_ff_shared, ff);
+    gated_down(b, w->exps.shared_down, hp->moe.n_ff_shared, ff, b->buf.qkv);
 }
 
 static void add_shared(builder *b)
 {
     const hparams *hp = &b->m->hp;
 
-    if (hp->shexp_plain)
+    if (hp->moe.shared_plain)
         BUILD(b, ADD, { b->buf.delta, b->buf.qkv, b->rows, hp->n_embd });
     else
         BUILD(b, GATE_ADD, { b->buf.delta, b->buf.qkv, b->buf.sh_gate, b->rows, hp->n_embd });
@@ -270,7 +271,7 @@ static void routed_and_shared(builder *b, int l, const float *x, int width, floa
 {
     const layer_weights *w = &b->m->layers[l];
     const build_hooks *at = &b->hooks;
-    const int shared = b->m->hp.n_ff_shexp > 0, apart = at->apart && at->apart(b, l, APART_SEND, x, NULL, width);
+    const int shared = b->m->hp.moe.n_ff_shared > 0, apart = at->apart && at->apart(b, l, APART_SEND, x, NULL, width);
 
     if (!apart)
         experts(b, w, x, width);
@@ -290,16 +291,16 @@ static void all_experts(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const int e = hp->n_embd, z = hp->n_latent;
+    const int e = hp->n_embd, z = hp->moe.n_latent;
 
     if (z) {
-        build_matmul(b, w->latent_down, b->in, e, b->buf.delta, z, b->rows);
+        build_matmul(b, w->exps.latent_down, b->in, e, b->buf.delta, z, b->rows);
         routed_and_shared(b, l, b->buf.delta, z, b->buf.ff);
-        build_matmul(b, w->latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
+        build_matmul(b, w->exps.latent_up, b->buf.ff, z, b->buf.delta, e, b->rows);
     } else {
         routed_and_shared(b, l, b->in, e, b->buf.delta);
     }
-    if (hp->n_ff_shexp)
+    if (hp->moe.n_ff_shared)
         add_shared(b);
 }
 
@@ -308,13 +309,13 @@ void build_experts(builder *b, int l)
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
 
-    build_bias(b, w->router_add, b->buf.router, hp->n_expert, hp->n_expert, b->rows);
-    if (hp->n_ff_shexp && !hp->shexp_plain)
-        build_matmul(b, w->shexp_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
-    BUILD(b, MOE_ROUTE, { b->buf.router, b->buf.route_ids, b->buf.route_wts, b->rows, hp->n_expert, hp->n_expert_used,
-                          hp->expert_scale, hp->expert_gating, hp->expert_raw,
-                          w->router_bias >= 0 ? b->vec[w->router_bias] : NULL, hp->n_expert_group, hp->n_top_group,
-                          hp->expert_gating == KVANT_GATING_SIGMOID ? 2 : 1 });
+    build_bias(b, w->exps.router_add, b->buf.router, hp->moe.n, hp->moe.n, b->rows);
+    if (hp->moe.n_ff_shared && !hp->moe.shared_plain)
+        build_matmul(b, w->exps.shared_router, b->in, hp->n_embd, b->buf.sh_gate, 1, b->rows);
+    BUILD(b, MOE_ROUTE,
+          { b->buf.router, b->buf.route_ids, b->buf.route_wts, b->rows, hp->moe.n, hp->moe.n_used, hp->moe.scale,
+            hp->moe.gating, hp->moe.raw, w->exps.router_bias >= 0 ? b->vec[w->exps.router_bias] : NULL, hp->moe.n_group,
+            hp->moe.n_top_group, hp->moe.gating == KVANT_GATING_SIGMOID ? 2 : 1 });
     all_experts(b, l);
     b->have_delta = 1;
 }
@@ -325,13 +326,13 @@ void build_ffn_moe(builder *b, int l)
 
     if (b->rows == 0)
         return;
-    build_matmul(b, b->m->layers[l].router, b->in, hp->n_embd, b->buf.router, hp->n_expert, b->rows);
+    build_matmul(b, b->m->layers[l].exps.router, b->in, hp->n_embd, b->buf.router, hp->moe.n, b->rows);
     build_experts(b, l);
 }
 
 void build_ffn(builder *b, int l)
 {
-    if (!b->m->hp.n_expert || l < b->m->hp.n_dense_lead)
+    if (!b->m->hp.moe.n || l < b->m->hp.moe.n_dense_lead)
         build_ffn_dense(b, l);
     else
         build_ffn_moe(b, l);

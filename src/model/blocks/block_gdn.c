@@ -19,7 +19,7 @@ static int read_u32(const gguf *g, const char *arch, const char *suffix, int req
 
 static int64_t channels(const hparams *hp)
 {
-    return 2 * (int64_t)hp->gdn_hk * hp->gdn_dk + (int64_t)hp->gdn_hv * hp->gdn_dv;
+    return 2 * (int64_t)hp->gdn.hk * hp->gdn.dk + (int64_t)hp->gdn.hv * hp->gdn.dv;
 }
 
 /* Which layers have no attention: as the file lists them, else all but every full_interval-th. */
@@ -45,30 +45,30 @@ int read_gdn_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(gguf_string(g, "general.architecture", 1, &name, diag));
     snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.s);
     hp->full_interval = 4;
-    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 1, &hp->conv_k, diag));
-    KVANT_TRY(read_u32(g, arch, "ssm.state_size", 1, &hp->gdn_dk, diag));
-    KVANT_TRY(read_u32(g, arch, "ssm.group_count", 1, &hp->gdn_hk, diag));
-    KVANT_TRY(read_u32(g, arch, "ssm.time_step_rank", 1, &hp->gdn_hv, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 1, &hp->rec.conv_k, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.state_size", 1, &hp->gdn.dk, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.group_count", 1, &hp->gdn.hk, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.time_step_rank", 1, &hp->gdn.hv, diag));
     KVANT_TRY(read_u32(g, arch, "ssm.inner_size", 1, &inner, diag));
     KVANT_TRY(read_u32(g, arch, "full_attention_interval", 0, &hp->full_interval, diag));
-    if (hp->conv_k < 2 || hp->conv_k > 8)
-        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm.conv_kernel: %d, wanted 2 to 8", arch, hp->conv_k);
-    if (hp->gdn_dk < 1 || hp->gdn_dk > 256 || hp->gdn_hk < 1 || hp->gdn_hk > 1024 || hp->gdn_hv < 1 ||
-        hp->gdn_hv > 1024)
+    if (hp->rec.conv_k < 2 || hp->rec.conv_k > 8)
+        return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm.conv_kernel: %d, wanted 2 to 8", arch, hp->rec.conv_k);
+    if (hp->gdn.dk < 1 || hp->gdn.dk > 256 || hp->gdn.hk < 1 || hp->gdn.hk > 1024 || hp->gdn.hv < 1 ||
+        hp->gdn.hv > 1024)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.ssm: state_size %d, group_count %d, time_step_rank %d out of range",
-                          arch, hp->gdn_dk, hp->gdn_hk, hp->gdn_hv);
-    if (hp->gdn_hv % hp->gdn_hk != 0 || inner % hp->gdn_hv != 0 || inner / hp->gdn_hv != hp->gdn_dk)
+                          arch, hp->gdn.dk, hp->gdn.hk, hp->gdn.hv);
+    if (hp->gdn.hv % hp->gdn.hk != 0 || inner % hp->gdn.hv != 0 || inner / hp->gdn.hv != hp->gdn.dk)
         return kvant_fail(diag, KVANT_EFORMAT,
                           "%s.ssm: inner_size %d, time_step_rank %d, group_count %d, state_size %d disagree", arch,
-                          inner, hp->gdn_hv, hp->gdn_hk, hp->gdn_dk);
+                          inner, hp->gdn.hv, hp->gdn.hk, hp->gdn.dk);
     if (hp->full_interval < 1)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.full_attention_interval: 0, wanted at least 1", arch);
     KVANT_TRY(read_recurrent(g, arch, hp, diag));
-    hp->gdn_dv = hp->gdn_dk;
-    hp->rec_out = inner;
-    hp->conv_channels = (int)channels(hp);
-    hp->rec_in = hp->conv_channels + inner;
-    hp->state_values = inner * hp->gdn_dk;
+    hp->gdn.dv = hp->gdn.dk;
+    hp->rec.out = inner;
+    hp->rec.conv_channels = (int)channels(hp);
+    hp->rec.in = hp->rec.conv_channels + inner;
+    hp->rec.state_values = inner * hp->gdn.dk;
     return KVANT_OK;
 }
 
@@ -78,18 +78,18 @@ static int request_grouped_ba(kvant_model *m, int l, kvant_diag *diag)
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
     weight_seg beta[1024], alpha[1024];
-    int r = hp->gdn_hv / hp->gdn_hk, ba;
+    int r = hp->gdn.hv / hp->gdn.hk, ba;
     char name[80];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_ba.weight", hp->n_embd, 2 * hp->gdn_hv, 1, WEIGHT_REQUIRED, &ba, diag));
-    for (int h = 0; h < hp->gdn_hk; h++) {
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_ba.weight", hp->n_embd, 2 * hp->gdn.hv, 1, WEIGHT_REQUIRED, &ba, diag));
+    for (int h = 0; h < hp->gdn.hk; h++) {
         beta[h] = (weight_seg){ 0, 2 * (int64_t)r * h, r };
         alpha[h] = (weight_seg){ 0, 2 * (int64_t)r * h + r, r };
     }
     snprintf(name, sizeof name, "blk.%d.ssm_ba.weight (beta)", l);
-    KVANT_TRY(weight_rows(m, name, ba, beta, hp->gdn_hk, hp->gdn_hv, &w->gdn_beta, diag));
+    KVANT_TRY(weight_rows(m, name, ba, beta, hp->gdn.hk, hp->gdn.hv, &w->rec.beta, diag));
     snprintf(name, sizeof name, "blk.%d.ssm_ba.weight (alpha)", l);
-    return weight_rows(m, name, ba, alpha, hp->gdn_hk, hp->gdn_hv, &w->gdn_alpha, diag);
+    return weight_rows(m, name, ba, alpha, hp->gdn.hk, hp->gdn.hv, &w->rec.alpha, diag);
 }
 
 /* Old qwen3next files: one matrix grouped per key head as [q dk, k dk, v r*dv, z r*dv]. */
@@ -98,8 +98,8 @@ static int request_grouped_qkvz(kvant_model *m, int l, int in, kvant_diag *diag)
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
     weight_seg segs[4 * 1024];
-    int64_t dk = hp->gdn_dk, rv = (int64_t)(hp->gdn_hv / hp->gdn_hk) * hp->gdn_dv, group = 2 * dk + 2 * rv;
-    int hk = hp->gdn_hk;
+    int64_t dk = hp->gdn.dk, rv = (int64_t)(hp->gdn.hv / hp->gdn.hk) * hp->gdn.dv, group = 2 * dk + 2 * rv;
+    int hk = hp->gdn.hk;
     char name[80];
 
     for (int h = 0; h < hk; h++) {
@@ -109,79 +109,79 @@ static int request_grouped_qkvz(kvant_model *m, int l, int in, kvant_diag *diag)
         segs[3 * hk + h] = (weight_seg){ 0, h * group + 2 * dk + rv, rv };
     }
     snprintf(name, sizeof name, "blk.%d.ssm_in.weight (ungrouped)", l);
-    return weight_rows(m, name, in, segs, 4 * hk, channels(hp) + (int64_t)hp->gdn_hv * hp->gdn_dv, &w->gdn_in, diag);
+    return weight_rows(m, name, in, segs, 4 * hk, channels(hp) + (int64_t)hp->gdn.hv * hp->gdn.dv, &w->rec.in, diag);
 }
 
 static int request_projections(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn_hv * hp->gdn_dv;
+    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn.hv * hp->gdn.dv;
     char name[80];
     int old;
 
     KVANT_TRY(weight_layer_matrix(m, l, "ssm_in.weight", e, channels(hp) + dv_all, 1, WEIGHT_OPTIONAL, &old, diag));
     if (old >= 0)
         return request_grouped_qkvz(m, l, old, diag);
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, channels(hp), 1, WEIGHT_REQUIRED, &w->gdn_qkv, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_gate.weight", e, dv_all, 1, WEIGHT_REQUIRED, &w->gdn_z, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_qkv.weight", e, channels(hp), 1, WEIGHT_REQUIRED, &w->rec.qkv, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_gate.weight", e, dv_all, 1, WEIGHT_REQUIRED, &w->rec.z, diag));
     snprintf(name, sizeof name, "blk.%d.attn_qkv+gate.weight", l);
-    return weight_join(m, name, (int[]){ w->gdn_qkv, w->gdn_z }, 2, &w->gdn_in, diag);
+    return weight_join(m, name, (int[]){ w->rec.qkv, w->rec.z }, 2, &w->rec.in, diag);
 }
 
 static int request_gdn(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn_hv * hp->gdn_dv;
-    int grouped = hp->gdn_interleaved;
+    int64_t e = hp->n_embd, dv_all = (int64_t)hp->gdn.hv * hp->gdn.dv;
+    int grouped = hp->gdn.interleaved;
 
     w->is_state = 1;
     KVANT_TRY(request_projections(m, l, diag));
     if (grouped) {
         KVANT_TRY(request_grouped_ba(m, l, diag));
     } else {
-        KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_beta, diag));
+        KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, hp->gdn.hv, 1, WEIGHT_REQUIRED, &w->rec.beta, diag));
         KVANT_TRY(
-            weight_layer_matrix(m, l, "ssm_alpha.weight", e, hp->gdn_hv, 1, WEIGHT_REQUIRED, &w->gdn_alpha, diag));
+            weight_layer_matrix(m, l, "ssm_alpha.weight", e, hp->gdn.hv, 1, WEIGHT_REQUIRED, &w->rec.alpha, diag));
     }
-    KVANT_TRY(
-        weight_layer_vector(m, l, "ssm_conv1d.weight", channels(hp) * hp->conv_k, WEIGHT_REQUIRED, &w->conv, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_dt.bias", hp->gdn_hv, WEIGHT_REQUIRED, &w->dt, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", hp->gdn_hv, WEIGHT_REQUIRED, &w->a, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_norm.weight", hp->gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag));
-    return weight_layer_matrix(m, l, "ssm_out.weight", dv_all, e, 1, WEIGHT_REQUIRED, &w->ssm_out, diag);
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d.weight", channels(hp) * hp->rec.conv_k, WEIGHT_REQUIRED,
+                                  &w->rec.conv, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_dt.bias", hp->gdn.hv, WEIGHT_REQUIRED, &w->rec.dt, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", hp->gdn.hv, WEIGHT_REQUIRED, &w->rec.a, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_norm.weight", hp->gdn.dv, WEIGHT_REQUIRED, &w->rec.norm, diag));
+    return weight_layer_matrix(m, l, "ssm_out.weight", dv_all, e, 1, WEIGHT_REQUIRED, &w->rec.out, diag);
 }
 
 static void project(builder *b, const layer_weights *w, int ld)
 {
-    int e = b->m->hp.n_embd, c = (int)channels(&b->m->hp), hv = b->m->hp.gdn_hv;
+    int e = b->m->hp.n_embd, c = (int)channels(&b->m->hp), hv = b->m->hp.gdn.hv;
 
-    if (w->gdn_in >= 0) {
-        build_matmul(b, w->gdn_in, b->buf.a, e, b->buf.qkv, ld, b->n);
+    if (w->rec.in >= 0) {
+        build_matmul(b, w->rec.in, b->buf.a, e, b->buf.qkv, ld, b->n);
     } else {
-        build_matmul(b, w->gdn_qkv, b->buf.a, e, b->buf.qkv, ld, b->n);
-        build_matmul(b, w->gdn_z, b->buf.a, e, b->buf.qkv + c, ld, b->n);
+        build_matmul(b, w->rec.qkv, b->buf.a, e, b->buf.qkv, ld, b->n);
+        build_matmul(b, w->rec.z, b->buf.a, e, b->buf.qkv + c, ld, b->n);
     }
-    build_matmul(b, w->gdn_beta, b->buf.a, e, b->buf.beta, hv, b->n);
-    build_matmul(b, w->gdn_alpha, b->buf.a, e, b->buf.alpha, hv, b->n);
+    build_matmul(b, w->rec.beta, b->buf.a, e, b->buf.beta, hv, b->n);
+    build_matmul(b, w->rec.alpha, b->buf.a, e, b->buf.alpha, hv, b->n);
 }
 
 static void recur(builder *b, int l, const layer_weights *w, const float *x, int ld)
 {
     const hparams *hp = &b->m->hp;
-    int c = (int)channels(hp), qk = hp->gdn_hk * hp->gdn_dk;
+    int c = (int)channels(hp), qk = hp->gdn.hk * hp->gdn.dk;
     float *y = b->buf.att;
-    const kvant_conv_args conv = { b->seqs, x, b->vec[w->conv], b->conv_state[l], y, c, hp->conv_k,
+    const kvant_conv_args conv = { b->seqs, x, b->vec[w->rec.conv], b->conv_state[l], y, c, hp->rec.conv_k,
                                    b->conv_stride, ld, NULL, 0 };
     const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
-                                 hp->gdn_hk, hp->gdn_hv, hp->gdn_dk, hp->gdn_dv, hp->gdn_interleaved, c, c, c,
+                                 hp->gdn.hk, hp->gdn.hv, hp->gdn.dk, hp->gdn.dv, hp->gdn.interleaved, c, c, c,
                                  b->gdn_stride, b->gdn_type, 0, b->compute };
 
     build_conv(b, &conv);
-    BUILD(b, NORM_L2, { y, hp->rms_eps, b->n, 2 * hp->gdn_hk, hp->gdn_dk, c, hp->gdn_dk });
+    BUILD(b, NORM_L2, { y, hp->norm.eps, b->n, 2 * hp->gdn.hk, hp->gdn.dk, c, hp->gdn.dk });
     if (!b->ring.fold) /* the ring has them */
-        BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, 0 });
+        BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->rec.a], b->vec[w->rec.dt], b->n, hp->gdn.hv, 0 });
     if (b->any_decode)
         build_emit(b, KVANT_OP_GDN_STEP, &gdn, sizeof gdn);
     if (b->any_prompt) /* last, so that gdn_step stands before the norm only where it made all of its rows */
@@ -197,15 +197,15 @@ static void build_gdn(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    int c = (int)channels(hp), width = hp->gdn_hv * hp->gdn_dv, ld = c + width;
+    int c = (int)channels(hp), width = hp->gdn.hv * hp->gdn.dv, ld = c + width;
 
     project(b, w, ld);
     recur(b, l, w, b->buf.qkv, ld);
     BUILD(b, NORM_GATED,
-          { b->buf.o, b->buf.qkv + c, b->vec[w->ssm_norm], b->buf.o, hp->rms_eps, b->n, hp->gdn_hv, hp->gdn_dv, ld });
+          { b->buf.o, b->buf.qkv + c, b->vec[w->rec.norm], b->buf.o, hp->norm.eps, b->n, hp->gdn.hv, hp->gdn.dv, ld });
     build_ring_keep(b, l, b->buf.qkv, ld); /* behind the ops that a device may join */
     const float *o = build_keep_output_rows(b, l, b->buf.o, width, b->buf.keep);
-    build_matmul(b, w->ssm_out, o, width, b->buf.delta, hp->n_embd, b->rows);
+    build_matmul(b, w->rec.out, o, width, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;
 }
 

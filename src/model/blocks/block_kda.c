@@ -24,53 +24,53 @@ int read_kda_shapes(const gguf *g, const char *arch, hparams *hp, kvant_diag *di
 {
     int wide;
 
-    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 2, 8, &hp->conv_k, diag));
-    KVANT_TRY(read_u32(g, arch, "kda.head_dim", 1, 256, &hp->gdn_dk, diag));
+    KVANT_TRY(read_u32(g, arch, "ssm.conv_kernel", 2, 8, &hp->rec.conv_k, diag));
+    KVANT_TRY(read_u32(g, arch, "kda.head_dim", 1, 256, &hp->gdn.dk, diag));
     if (hp->n_head > 4096)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.head_count: %d, wanted at most 4096", arch, hp->n_head);
-    hp->gdn_channels = 1;
-    hp->gdn_dv = hp->gdn_dk;
-    hp->gdn_hk = hp->gdn_hv = hp->n_head;
-    wide = hp->n_head * hp->gdn_dk;
-    hp->rec_out = wide;
-    hp->conv_channels = 3 * wide;
-    hp->rec_in = 4 * wide;
-    hp->state_values = wide * hp->gdn_dk;
+    hp->gdn.channels = 1;
+    hp->gdn.dv = hp->gdn.dk;
+    hp->gdn.hk = hp->gdn.hv = hp->n_head;
+    wide = hp->n_head * hp->gdn.dk;
+    hp->rec.out = wide;
+    hp->rec.conv_channels = 3 * wide;
+    hp->rec.in = 4 * wide;
+    hp->rec.state_values = wide * hp->gdn.dk;
     return KVANT_OK;
 }
 
 static int request_projections(kvant_model *m, int l, kvant_diag *diag)
 {
-    const int64_t e = m->hp.n_embd, wide = m->hp.rec_out;
+    const int64_t e = m->hp.n_embd, wide = m->hp.rec.out;
     layer_weights *w = &m->layers[l];
     char name[80];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, wide, 1, WEIGHT_REQUIRED, &w->q, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, wide, 1, WEIGHT_REQUIRED, &w->k, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, wide, 1, WEIGHT_REQUIRED, &w->v, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q.weight", e, wide, 1, WEIGHT_REQUIRED, &w->attn.q, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k.weight", e, wide, 1, WEIGHT_REQUIRED, &w->attn.k, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v.weight", e, wide, 1, WEIGHT_REQUIRED, &w->attn.v, diag));
     snprintf(name, sizeof name, "blk.%d.attn_q+k+v.weight", l);
-    KVANT_TRY(weight_join(m, name, (int[]){ w->q, w->k, w->v }, 3, &w->qkv, diag));
-    return weight_layer_matrix(m, l, "attn_output.weight", wide, e, 1, WEIGHT_REQUIRED, &w->attn_out, diag);
+    KVANT_TRY(weight_join(m, name, (int[]){ w->attn.q, w->attn.k, w->attn.v }, 3, &w->attn.qkv, diag));
+    return weight_layer_matrix(m, l, "attn_output.weight", wide, e, 1, WEIGHT_REQUIRED, &w->attn.out, diag);
 }
 
 static int request_gates(kvant_model *m, int l, kvant_diag *diag)
 {
-    const int64_t e = m->hp.n_embd, wide = m->hp.rec_out;
-    const int d = m->hp.gdn_dk, h = m->hp.gdn_hv;
+    const int64_t e = m->hp.n_embd, wide = m->hp.rec.out;
+    const int d = m->hp.gdn.dk, h = m->hp.gdn.hv;
     layer_weights *w = &m->layers[l];
 
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, h, 1, WEIGHT_REQUIRED, &w->gdn_beta, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->f_a, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->f_b, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->g_a, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->g_b, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", h, WEIGHT_REQUIRED, &w->a, diag));
-    return weight_layer_vector(m, l, "ssm_dt.bias", wide, WEIGHT_REQUIRED, &w->dt, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_beta.weight", e, h, 1, WEIGHT_REQUIRED, &w->rec.beta, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->rec.f_a, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_f_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->rec.f_b, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_a.weight", e, d, 1, WEIGHT_REQUIRED, &w->rec.g_a, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "ssm_g_b.weight", d, wide, 1, WEIGHT_REQUIRED, &w->rec.g_b, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "ssm_a", h, WEIGHT_REQUIRED, &w->rec.a, diag));
+    return weight_layer_vector(m, l, "ssm_dt.bias", wide, WEIGHT_REQUIRED, &w->rec.dt, diag);
 }
 
 static int request_taps(kvant_model *m, int l, kvant_diag *diag)
 {
-    const int64_t taps = (int64_t)m->hp.rec_out * m->hp.conv_k;
+    const int64_t taps = (int64_t)m->hp.rec.out * m->hp.rec.conv_k;
     int q, k, v;
     char name[80];
 
@@ -78,7 +78,7 @@ static int request_taps(kvant_model *m, int l, kvant_diag *diag)
     KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_k.weight", taps, WEIGHT_REQUIRED, &k, diag));
     KVANT_TRY(weight_layer_vector(m, l, "ssm_conv1d_v.weight", taps, WEIGHT_REQUIRED, &v, diag));
     snprintf(name, sizeof name, "blk.%d.ssm_conv1d_q+k+v.weight", l);
-    return weight_join_vectors(m, name, (int[]){ q, k, v }, 3, &m->layers[l].conv, diag);
+    return weight_join_vectors(m, name, (int[]){ q, k, v }, 3, &m->layers[l].rec.conv, diag);
 }
 
 int request_kda(kvant_model *m, int l, kvant_diag *diag)
@@ -89,7 +89,7 @@ int request_kda(kvant_model *m, int l, kvant_diag *diag)
     KVANT_TRY(request_projections(m, l, diag));
     KVANT_TRY(request_taps(m, l, diag));
     KVANT_TRY(request_gates(m, l, diag));
-    return weight_layer_vector(m, l, "ssm_norm.weight", m->hp.gdn_dv, WEIGHT_REQUIRED, &w->ssm_norm, diag);
+    return weight_layer_vector(m, l, "ssm_norm.weight", m->hp.gdn.dv, WEIGHT_REQUIRED, &w->rec.norm, diag);
 }
 
 /* buf.qkv = [q | k | v | output gate], alpha = forget gates, beta; buf.o holds what is between two narrow matrices.
@@ -97,38 +97,38 @@ int request_kda(kvant_model *m, int l, kvant_diag *diag)
 static void project(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
-    const int e = hp->n_embd, d = hp->gdn_dk, wide = hp->rec_out, ld = hp->rec_in;
+    const int e = hp->n_embd, d = hp->gdn.dk, wide = hp->rec.out, ld = hp->rec.in;
     float *forget = b->buf.o, *gate = forget + (size_t)d * (size_t)b->n;
 
-    if (w->qkv >= 0) {
-        build_matmul(b, w->qkv, b->in, e, b->buf.qkv, ld, b->n);
+    if (w->attn.qkv >= 0) {
+        build_matmul(b, w->attn.qkv, b->in, e, b->buf.qkv, ld, b->n);
     } else {
-        build_matmul(b, w->q, b->in, e, b->buf.qkv, ld, b->n);
-        build_matmul(b, w->k, b->in, e, b->buf.qkv + wide, ld, b->n);
-        build_matmul(b, w->v, b->in, e, b->buf.qkv + 2 * (size_t)wide, ld, b->n);
+        build_matmul(b, w->attn.q, b->in, e, b->buf.qkv, ld, b->n);
+        build_matmul(b, w->attn.k, b->in, e, b->buf.qkv + wide, ld, b->n);
+        build_matmul(b, w->attn.v, b->in, e, b->buf.qkv + 2 * (size_t)wide, ld, b->n);
     }
-    build_matmul(b, w->gdn_beta, b->in, e, b->buf.beta, hp->gdn_hv, b->n);
-    build_matmul(b, w->f_a, b->in, e, forget, d, b->n);
-    build_matmul(b, w->g_a, b->in, e, gate, d, b->n);
-    build_matmul(b, w->f_b, forget, d, b->buf.alpha, wide, b->n);
-    build_matmul(b, w->g_b, gate, d, b->buf.qkv + 3 * (size_t)wide, ld, b->n);
-    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->a], b->vec[w->dt], b->n, hp->gdn_hv, d });
+    build_matmul(b, w->rec.beta, b->in, e, b->buf.beta, hp->gdn.hv, b->n);
+    build_matmul(b, w->rec.f_a, b->in, e, forget, d, b->n);
+    build_matmul(b, w->rec.g_a, b->in, e, gate, d, b->n);
+    build_matmul(b, w->rec.f_b, forget, d, b->buf.alpha, wide, b->n);
+    build_matmul(b, w->rec.g_b, gate, d, b->buf.qkv + 3 * (size_t)wide, ld, b->n);
+    BUILD(b, GDN_GATES, { b->buf.alpha, b->buf.beta, b->vec[w->rec.a], b->vec[w->rec.dt], b->n, hp->gdn.hv, d });
 }
 
 static void recur(builder *b, int l, const layer_weights *w, const float *x, int ld)
 {
     const hparams *hp = &b->m->hp;
-    const int d = hp->gdn_dk, h = hp->gdn_hv, wide = hp->rec_out, c = hp->conv_channels;
+    const int d = hp->gdn.dk, h = hp->gdn.hv, wide = hp->rec.out, c = hp->rec.conv_channels;
     float *q = b->buf.att, *k = q + wide, *v = k + wide;
-    const kvant_conv_args conv = { b->seqs,    x,              b->vec[w->conv], b->conv_state[l], q, c,
-                                   hp->conv_k, b->conv_stride, ld,              NULL,             0 };
+    const kvant_conv_args conv = { b->seqs,    x,              b->vec[w->rec.conv], b->conv_state[l], q, c,
+                                   hp->rec.conv_k, b->conv_stride, ld,              NULL,             0 };
     const kvant_gdn_args gdn = {
         b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0, c, c, c,
         b->gdn_stride, b->gdn_type, 1, b->compute
     };
 
     build_conv(b, &conv);
-    BUILD(b, NORM_L2, { q, hp->rms_eps, b->n, 2 * h, d, c, d });
+    BUILD(b, NORM_L2, { q, hp->norm.eps, b->n, 2 * h, d, c, d });
     if (b->any_prompt)
         build_emit(b, KVANT_OP_GDN_CHUNK, &gdn, sizeof gdn);
     if (b->any_decode)
@@ -144,15 +144,15 @@ void build_kda(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const int d = hp->gdn_dv, h = hp->gdn_hv, wide = hp->rec_out;
+    const int d = hp->gdn.dv, h = hp->gdn.hv, wide = hp->rec.out;
     float *o = b->buf.o;
 
     project(b, w);
-    recur(b, l, w, b->buf.qkv, hp->rec_in);
-    build_ring_keep(b, l, b->buf.qkv, hp->rec_in);
-    BUILD(b, NORM_RMS, { o, b->vec[w->ssm_norm], o, hp->rms_eps, b->n, h, d, wide, d, wide, d });
-    BUILD(b, GATE_MUL, { o, b->buf.qkv + 3 * (size_t)wide, b->n, 1, wide, wide, wide, hp->rec_in, wide });
+    recur(b, l, w, b->buf.qkv, hp->rec.in);
+    build_ring_keep(b, l, b->buf.qkv, hp->rec.in);
+    BUILD(b, NORM_RMS, { o, b->vec[w->rec.norm], o, hp->norm.eps, b->n, h, d, wide, d, wide, d });
+    BUILD(b, GATE_MUL, { o, b->buf.qkv + 3 * (size_t)wide, b->n, 1, wide, wide, wide, hp->rec.in, wide });
     const float *rows = build_keep_output_rows(b, l, o, wide, b->buf.keep);
-    build_matmul(b, w->attn_out, rows, wide, b->buf.delta, hp->n_embd, b->rows);
+    build_matmul(b, w->attn.out, rows, wide, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;
 }

@@ -57,7 +57,7 @@ void build_layer_inputs(builder *b)
     build_scale(b, sum, sqrtf((float)p), all, b->n);
     build_matmul(b, m->layer_embd_proj, b->buf.x, hp->n_embd, y, all, b->n);
     build_scale(b, y, 1.0f / sqrtf((float)hp->n_embd), all, b->n);
-    BUILD(b, NORM_RMS, { y, b->vec[m->layer_embd_norm], y, hp->rms_eps, b->n, hp->n_layer, p, all, p, all, p });
+    BUILD(b, NORM_RMS, { y, b->vec[m->layer_embd_norm], y, hp->norm.eps, b->n, hp->n_layer, p, all, p, all, p });
     BUILD(b, ADD, { sum, y, b->n, all });
     build_scale(b, sum, 1.0f / sqrtf(2.0f), all, b->n);
 }

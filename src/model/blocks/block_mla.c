@@ -25,14 +25,14 @@ static int read_size(const gguf *g, const char *arch, const char *suffix, int mi
 
 static int check_mla(const char *arch, const hparams *hp, kvant_diag *diag)
 {
-    if (hp->n_head_kv != 1 || hp->d_v != hp->mla_rank || hp->d_k != hp->mla_rank + hp->n_rot)
+    if (hp->n_head_kv != 1 || hp->d_v != hp->mla.rank || hp->d_k != hp->mla.rank + hp->n_rot)
         return kvant_fail(diag, KVANT_EFORMAT,
                           "%s: %d KV heads, key_length %d, value_length %d; wanted 1, %d and %d (kv_lora_rank %d, "
-                          "rope.dimension_count %d)", arch, hp->n_head_kv, hp->d_k, hp->d_v, hp->mla_rank + hp->n_rot,
-                          hp->mla_rank, hp->mla_rank, hp->n_rot);
-    if (hp->mla_dk <= hp->n_rot)
+                          "rope.dimension_count %d)", arch, hp->n_head_kv, hp->d_k, hp->d_v, hp->mla.rank + hp->n_rot,
+                          hp->mla.rank, hp->mla.rank, hp->n_rot);
+    if (hp->mla.dk <= hp->n_rot)
         return kvant_fail(diag, KVANT_EFORMAT, "%s.attention.key_length_mla: %d, wanted more than the %d rotated", arch,
-                          hp->mla_dk, hp->n_rot);
+                          hp->mla.dk, hp->n_rot);
     return KVANT_OK;
 }
 
@@ -41,18 +41,20 @@ int read_mla_shapes(const gguf *g, const char *arch, int any_d_v, hparams *hp, k
     char key[96];
 
     snprintf(key, sizeof key, "%s.attention.key_length_mla", arch);
-    KVANT_TRY(read_size(g, arch, "kv_lora_rank", 1, MODEL_MAX_HEAD_DIM, &hp->mla_rank, diag));
-    KVANT_TRY(read_size(g, arch, "q_lora_rank", 0, 1 << 20, &hp->mla_q_rank, diag));
+    KVANT_TRY(read_size(g, arch, "kv_lora_rank", 1, MODEL_MAX_HEAD_DIM, &hp->mla.rank, diag));
+    KVANT_TRY(read_size(g, arch, "q_lora_rank", 0, 1 << 20, &hp->mla.q_rank, diag));
     if (!gguf_find(g, key))
-        return kvant_fail(diag, KVANT_EUNSUPPORTED,
-                          "%s: missing; wanted a file with attn_k_b and attn_v_b apart, as converters have written them "
-                          "since 2025", key);
-    KVANT_TRY(read_size(g, arch, "key_length_mla", 1, 1 << 16, &hp->mla_dk, diag));
-    KVANT_TRY(read_size(g, arch, "value_length_mla", 1, 1 << 16, &hp->mla_dv, diag));
+        return kvant_fail(
+            diag, KVANT_EUNSUPPORTED,
+            "%s: missing; wanted a file with attn_k_b and attn_v_b apart, as converters have written them "
+            "since 2025",
+            key);
+    KVANT_TRY(read_size(g, arch, "key_length_mla", 1, 1 << 16, &hp->mla.dk, diag));
+    KVANT_TRY(read_size(g, arch, "value_length_mla", 1, 1 << 16, &hp->mla.dv, diag));
     if (any_d_v)
-        hp->d_v = hp->mla_rank;
+        hp->d_v = hp->mla.rank;
     KVANT_TRY(check_mla(arch, hp, diag));
-    hp->attn_scale = 1.0f / sqrtf((float)hp->mla_dk);
+    hp->attn_scale = 1.0f / sqrtf((float)hp->mla.dk);
     return KVANT_OK;
 }
 
@@ -60,60 +62,60 @@ static int request_query(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    const int64_t e = hp->n_embd, r = hp->mla_q_rank, width = (int64_t)hp->n_head * hp->mla_dk;
+    const int64_t e = hp->n_embd, r = hp->mla.q_rank, width = (int64_t)hp->n_head * hp->mla.dk;
 
     if (r == 0)
-        return weight_layer_matrix(m, l, "attn_q.weight", e, width, 1, WEIGHT_REQUIRED, &w->q, diag);
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_q_a.weight", e, r, 1, WEIGHT_REQUIRED, &w->q_a, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "attn_q_a_norm.weight", r, WEIGHT_REQUIRED, &w->q_norm, diag));
-    return weight_layer_matrix(m, l, "attn_q_b.weight", r, width, 1, WEIGHT_REQUIRED, &w->q, diag);
+        return weight_layer_matrix(m, l, "attn_q.weight", e, width, 1, WEIGHT_REQUIRED, &w->attn.q, diag);
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_q_a.weight", e, r, 1, WEIGHT_REQUIRED, &w->attn.q_a, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_q_a_norm.weight", r, WEIGHT_REQUIRED, &w->attn.q_norm, diag));
+    return weight_layer_matrix(m, l, "attn_q_b.weight", r, width, 1, WEIGHT_REQUIRED, &w->attn.q, diag);
 }
 
 int request_mla(kvant_model *m, int l, kvant_diag *diag)
 {
     const hparams *hp = &m->hp;
     layer_weights *w = &m->layers[l];
-    const int64_t e = hp->n_embd, r = hp->mla_rank;
+    const int64_t e = hp->n_embd, r = hp->mla.rank;
     const int h = hp->n_head;
 
     w->is_attn = 1;
     KVANT_TRY(request_query(m, l, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_kv_a_mqa.weight", e, hp->d_k, 1, WEIGHT_REQUIRED, &w->k, diag));
-    KVANT_TRY(weight_layer_vector(m, l, "attn_kv_a_norm.weight", r, WEIGHT_REQUIRED, &w->k_norm, diag));
-    KVANT_TRY(
-        weight_layer_matrix(m, l, "attn_k_b.weight", hp->mla_dk - hp->n_rot, r, h, WEIGHT_REQUIRED, &w->k_b, diag));
-    KVANT_TRY(weight_layer_matrix(m, l, "attn_v_b.weight", r, hp->mla_dv, h, WEIGHT_REQUIRED, &w->v_b, diag));
-    return weight_layer_matrix(m, l, "attn_output.weight", (int64_t)h * hp->mla_dv, e, 1, WEIGHT_REQUIRED, &w->attn_out,
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_kv_a_mqa.weight", e, hp->d_k, 1, WEIGHT_REQUIRED, &w->attn.k, diag));
+    KVANT_TRY(weight_layer_vector(m, l, "attn_kv_a_norm.weight", r, WEIGHT_REQUIRED, &w->attn.k_norm, diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_k_b.weight", hp->mla.dk - hp->n_rot, r, h, WEIGHT_REQUIRED, &w->attn.k_b,
+                                  diag));
+    KVANT_TRY(weight_layer_matrix(m, l, "attn_v_b.weight", r, hp->mla.dv, h, WEIGHT_REQUIRED, &w->attn.v_b, diag));
+    return weight_layer_matrix(m, l, "attn_output.weight", (int64_t)h * hp->mla.dv, e, 1, WEIGHT_REQUIRED, &w->attn.out,
                                diag);
 }
 
 static int has_rope(const hparams *hp)
 {
-    return hp->no_rope_step == 0;
+    return hp->rope.none_step == 0;
 }
 
 static float latent_eps(const hparams *hp)
 {
-    return hp->latent_eps > 0.0f ? hp->latent_eps : hp->rms_eps;
+    return hp->norm.latent_eps > 0.0f ? hp->norm.latent_eps : hp->norm.eps;
 }
 
-/* buf.o = q of all heads, mla_dk each: values without position, then the rotated ones. */
+/* buf.o = q of all heads, mla.dk each: values without position, then the rotated ones. */
 static void project_query(builder *b, const layer_weights *w)
 {
     const hparams *hp = &b->m->hp;
-    const int e = hp->n_embd, r = hp->mla_q_rank, h = hp->n_head, d = hp->mla_dk, ld = h * d;
+    const int e = hp->n_embd, r = hp->mla.q_rank, h = hp->n_head, d = hp->mla.dk, ld = h * d;
     const float *in = b->in;
     int width = e;
 
     if (r > 0) {
-        build_matmul(b, w->q_a, b->in, e, b->buf.att, r, b->n);
-        BUILD(b, NORM_RMS, { b->buf.att, b->vec[w->q_norm], b->buf.att, latent_eps(hp), b->n, 1, r, r, r, r, r });
+        build_matmul(b, w->attn.q_a, b->in, e, b->buf.att, r, b->n);
+        BUILD(b, NORM_RMS, { b->buf.att, b->vec[w->attn.q_norm], b->buf.att, latent_eps(hp), b->n, 1, r, r, r, r, r });
         in = b->buf.att;
         width = r;
     }
-    build_matmul(b, w->q, in, width, b->buf.o, ld, b->n);
+    build_matmul(b, w->attn.q, in, width, b->buf.o, ld, b->n);
     if (has_rope(hp))
-        BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, hp->n_rot, b->n,
+        BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope.mscale, hp->rope.neox, hp->n_rot, b->n,
                          h, ld, d });
 }
 
@@ -121,23 +123,23 @@ static void project_query(builder *b, const layer_weights *w)
 static void absorb(builder *b, const layer_weights *w, float *q, float *k, int64_t ld)
 {
     const hparams *hp = &b->m->hp;
-    const int h = hp->n_head, r = hp->mla_rank, d = hp->d_k, n_rot = hp->n_rot;
+    const int h = hp->n_head, r = hp->mla.rank, d = hp->d_k, n_rot = hp->n_rot;
 
     BUILD(b, ROWS_COPY, { b->heads, (float *)b->buf.heads, b->n, 1, h, 0, h, h, h });
-    BUILD(b, MATMUL_ID, { &b->w[w->k_b], b->buf.o, b->buf.heads, b->buf.att, b->n, h, 1, hp->mla_dk, b->compute });
+    BUILD(b, MATMUL_ID, { &b->w[w->attn.k_b], b->buf.o, b->buf.heads, b->buf.att, b->n, h, 1, hp->mla.dk, b->compute });
     BUILD(b, ROWS_COPY, { b->buf.att, q, b->n, h, r, h * r, r, ld, d });
-    BUILD(b, ROWS_COPY, { b->buf.o + hp->mla_dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla_dk, hp->mla_dk, ld, d });
-    build_matmul(b, w->k, b->in, hp->n_embd, k, ld, b->n);
-    BUILD(b, NORM_RMS, { k, b->vec[w->k_norm], k, latent_eps(hp), b->n, 1, r, ld, r, ld, r });
+    BUILD(b, ROWS_COPY, { b->buf.o + hp->mla.dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla.dk, hp->mla.dk, ld, d });
+    build_matmul(b, w->attn.k, b->in, hp->n_embd, k, ld, b->n);
+    BUILD(b, NORM_RMS, { k, b->vec[w->attn.k_norm], k, latent_eps(hp), b->n, 1, r, ld, r, ld, r });
     if (has_rope(hp))
-        BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope_mscale, hp->rope_neox, n_rot, b->n, 1, ld, n_rot });
+        BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope.mscale, hp->rope.neox, n_rot, b->n, 1, ld, n_rot });
 }
 
 void build_mla(builder *b, int l)
 {
     const hparams *hp = &b->m->hp;
     const layer_weights *w = &b->m->layers[l];
-    const int h = hp->n_head, width = h * hp->mla_rank, out = h * hp->mla_dv;
+    const int h = hp->n_head, width = h * hp->mla.rank, out = h * hp->mla.dv;
     const int64_t ld = (int64_t)(h + 1) * hp->d_k;
     float *q = b->buf.qkv, *k = q + (int64_t)h * hp->d_k;
 
@@ -145,11 +147,12 @@ void build_mla(builder *b, int l)
     absorb(b, w, q, k, ld);
     build_cache_rows(b, l, k, k, ld);
     BUILD(b, ATTN,
-          { b->seqs, b->k[l], b->v[l], q, b->buf.att, ld, hp->d_k, width, h, 1, hp->d_k, hp->mla_rank, hp->attn_scale,
+          { b->seqs, b->k[l], b->v[l], q, b->buf.att, ld, hp->d_k, width, h, 1, hp->d_k, hp->mla.rank, hp->attn_scale,
             b->exact.tail, b->compute, b->max_pos, 0, 0.0f, NULL, b->exact.sink });
     const float *att = build_keep_output_rows(b, l, b->buf.att, width, b->buf.keep);
     if (b->rows > 0)
-        BUILD(b, MATMUL_ID, { &b->w[w->v_b], att, b->buf.heads, b->buf.o, b->rows, h, 1, hp->mla_rank, b->compute });
-    build_matmul(b, w->attn_out, b->buf.o, out, b->buf.delta, hp->n_embd, b->rows);
+        BUILD(b, MATMUL_ID,
+              { &b->w[w->attn.v_b], att, b->buf.heads, b->buf.o, b->rows, h, 1, hp->mla.rank, b->compute });
+    build_matmul(b, w->attn.out, b->buf.o, out, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;
 }

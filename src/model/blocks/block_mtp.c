@@ -36,7 +36,7 @@ int request_mtp(kvant_model *m, kvant_diag *diag)
 
     (void)diag;
     snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", m->hp.n_layer);
-    if (m->n_nextn == 0 || m->hp.layer_norm || m->hp.n_kv_from > 0 || !gguf_tensor_find(m->file, name))
+    if (m->n_nextn == 0 || m->hp.norm.layer || m->hp.n_kv_from > 0 || !gguf_tensor_find(m->file, name))
         return KVANT_OK;
     if (request_block(m, &why) == KVANT_OK) {
         m->mtp.norm = m->mtp.norm >= 0 ? m->mtp.norm : m->output_norm;
@@ -54,7 +54,7 @@ static void build_input(builder *b, const int32_t *ids)
 {
     const mtp_weights *w = &b->m->mtp;
     const int e = b->m->hp.n_embd, n = b->n;
-    const float eps = b->m->hp.rms_eps;
+    const float eps = b->m->hp.norm.eps;
     float *both = b->buf.mtp.in;
 
     BUILD(b, EMBED, { &b->w[w->embd], ids, b->buf.x, n });

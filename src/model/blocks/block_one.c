@@ -6,7 +6,7 @@ int read_one_block_shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     hp->one_block = 1;
     hp->act = ACT_RELU2;
-    hp->no_rope_step = 1;
+    hp->rope.none_step = 1;
     for (int l = 0; l < hp->n_layer; l++)
         if (!hp->no_attn[l] && !hp->no_ffn[l])
             return kvant_fail(diag, KVANT_EUNSUPPORTED,

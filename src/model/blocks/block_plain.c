@@ -30,14 +30,14 @@ int read_granite_factors(const gguf *g, hparams *hp, kvant_diag *diag)
     snprintf(key, sizeof key, "%s.rope.scaling.finetuned", arch);
     KVANT_TRY(gguf_bool(g, key, 0, &rope, diag));
     hp->logit_scale = 1.0f / logits;
-    hp->no_rope_step = rope ? 0 : 1;
+    hp->rope.none_step = rope ? 0 : 1;
     return KVANT_OK;
 }
 
 int request_plain_layer(kvant_model *m, int l, kvant_diag *diag)
 {
     KVANT_TRY(request_attention(m, l, diag));
-    if (m->hp.post_norm)
+    if (m->hp.norm.post)
         KVANT_TRY(request_norms_after(m, l, diag));
     return request_ffn(m, l, diag);
 }
@@ -51,8 +51,8 @@ static void build_beside(builder *b, int l)
 
     build_norm(b, w->attn_norm);
     build_attention_rows(b, l);
-    build_matmul(b, w->attn_out, b->buf.att, width, b->buf.delta, e, b->n);
-    build_bias(b, w->attn_out_bias, b->buf.delta, e, e, b->n);
+    build_matmul(b, w->attn.out, b->buf.att, width, b->buf.delta, e, b->n);
+    build_bias(b, w->attn.out_bias, b->buf.delta, e, e, b->n);
     BUILD(b, ADD, { b->x, b->buf.delta, b->n, e });
     b->in = build_keep_output_rows(b, l, b->in, e, b->buf.keep);
     build_ffn(b, l);

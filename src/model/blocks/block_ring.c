@@ -11,7 +11,10 @@ static enum ring_kind kind_of(const kvant_model *m, int l)
 
     if (!w->is_state)
         return KIND_NONE;
-    return w->conv_in >= 0 ? KIND_SHORT_CONV : w->ssm_in >= 0 ? KIND_SSM : m->hp.gdn_channels ? KIND_KDA : KIND_GDN;
+    return w->rec.conv_in >= 0  ? KIND_SHORT_CONV
+           : w->rec.ssm_in >= 0 ? KIND_SSM
+           : m->hp.gdn.channels ? KIND_KDA
+                                : KIND_GDN;
 }
 
 /* All recurrent layers of a model are of one kind. */
@@ -25,8 +28,8 @@ ring_widths build_ring_widths(const kvant_model *m)
     if (kind == KIND_NONE)
         return (ring_widths){ 0, 0, 0 };
     if (kind == KIND_SSM || kind == KIND_SHORT_CONV)
-        return (ring_widths){ hp->conv_channels + (kind == KIND_SSM ? hp->gdn_hv : 0), 0, 0 };
-    return (ring_widths){ hp->conv_channels, hp->gdn_hv * (kind == KIND_KDA ? hp->gdn_dk : 1), hp->gdn_hv };
+        return (ring_widths){ hp->rec.conv_channels + (kind == KIND_SSM ? hp->gdn.hv : 0), 0, 0 };
+    return (ring_widths){ hp->rec.conv_channels, hp->gdn.hv * (kind == KIND_KDA ? hp->gdn.dk : 1), hp->gdn.hv };
 }
 
 static void keep(builder *b, const float *x, int64_t ldx, float *ring, int width)

@@ -8,8 +8,8 @@
 static int read_gating(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
 {
     char key[96];
-    uint32_t gating = (uint32_t)hp->expert_gating + 1;
-    int norm = !hp->expert_raw;
+    uint32_t gating = (uint32_t)hp->moe.gating + 1;
+    int norm = !hp->moe.raw;
 
     snprintf(key, sizeof key, "%s.expert_weights_norm", arch);
     KVANT_TRY(gguf_bool(g, key, 0, &norm, diag));
@@ -18,8 +18,8 @@ static int read_gating(const gguf *g, const char *arch, hparams *hp, kvant_diag 
     if (gating < 1 || gating > KVANT_GATING_SOFTMAX_CHOSEN + 1)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %u, wanted 1 softmax, 2 sigmoid or 3 softmax of the chosen",
                           key, gating);
-    hp->expert_gating = (int)gating - 1;
-    hp->expert_raw = !norm;
+    hp->moe.gating = (int)gating - 1;
+    hp->moe.raw = !norm;
     return KVANT_OK;
 }
 
@@ -27,7 +27,7 @@ static int read_expert_groups(const gguf *g, const char *arch, hparams *hp, kvan
 {
     char key[96];
     uint32_t n = 0, top = 0;
-    const uint32_t experts = (uint32_t)hp->n_expert;
+    const uint32_t experts = (uint32_t)hp->moe.n;
 
     snprintf(key, sizeof key, "%s.expert_group_used_count", arch);
     KVANT_TRY(gguf_u32(g, key, 0, &top, diag));
@@ -38,11 +38,11 @@ static int read_expert_groups(const gguf *g, const char *arch, hparams *hp, kvan
     if (n > experts / 2 || experts % n)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted a divisor of %u experts, two or more in each", key, n,
                           experts);
-    if (top < 1 || top > n || top * (experts / n) < (uint32_t)hp->n_expert_used)
+    if (top < 1 || top > n || top * (experts / n) < (uint32_t)hp->moe.n_used)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u groups of which %u are used, too few for %d experts", key, n,
-                          top, hp->n_expert_used);
-    hp->n_expert_group = (int)n;
-    hp->n_top_group = (int)top;
+                          top, hp->moe.n_used);
+    hp->moe.n_group = (int)n;
+    hp->moe.n_top_group = (int)top;
     return KVANT_OK;
 }
 
@@ -54,15 +54,15 @@ static int read_shared(const gguf *g, const char *arch, hparams *hp, kvant_diag 
 
     snprintf(key, sizeof key, "%s.expert_shared_count", arch);
     KVANT_TRY(gguf_u32(g, key, 0, &count, diag));
-    if (count > (1u << 20) / (uint32_t)hp->n_ff_exp)
+    if (count > (1u << 20) / (uint32_t)hp->moe.n_ff)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u of width %d, wanted at most %d together", key, count,
-                          hp->n_ff_exp, 1 << 20);
-    width = count * (uint32_t)hp->n_ff_exp;
+                          hp->moe.n_ff, 1 << 20);
+    width = count * (uint32_t)hp->moe.n_ff;
     snprintf(key, sizeof key, "%s.expert_shared_feed_forward_length", arch);
     KVANT_TRY(gguf_u32(g, key, 0, &width, diag));
     if (width > 1u << 20)
         return kvant_fail(diag, KVANT_EFORMAT, "%s: %u, wanted at most %d", key, width, 1 << 20);
-    hp->n_ff_shexp = (int)width;
+    hp->moe.n_ff_shared = (int)width;
     return KVANT_OK;
 }
 
@@ -100,7 +100,7 @@ int read_moe_lead(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
     KVANT_TRY(read_shared(g, arch, hp, diag));
     hp->n_ff = dense;
-    hp->n_dense_lead = (int)lead;
-    hp->shexp_plain = 1;
+    hp->moe.n_dense_lead = (int)lead;
+    hp->moe.shared_plain = 1;
     return read_moe_router(g, hp, diag);
 }

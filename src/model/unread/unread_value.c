@@ -36,19 +36,19 @@ static int known_value(const kvant_model *m, const char *name, double *x)
         int holds;
         double is;
     } list[] = {
-        { "=dense", h->n_expert == 0, -1 },
+        { "=dense", h->moe.n == 0, -1 },
         { "=nohead", h->attention_free, -1 },
         { "=nowindow", h->window == 0, -1 },
-        { "=neox", h->rope_neox, -1 },
+        { "=neox", h->rope.neox, -1 },
         { "=vocab", 0, h->n_vocab },
         { "=tokens", 0, m->tok ? tokenizer_count(m->tok) : -1 },
         { "=embd", 0, h->n_embd },
         { "=key", 0, h->d_k },
         { "=value", 0, h->d_v },
         { "=rot", 0, h->n_rot },
-        { "=base", 0, (double)h->rope_base },
-        { "=gating", 0, h->expert_gating + 1 },
-        { "=norm", 0, !h->expert_raw },
+        { "=base", 0, (double)h->rope.base },
+        { "=gating", 0, h->moe.gating + 1 },
+        { "=norm", 0, !h->moe.raw },
     };
 
     *x = -1;

@@ -4,8 +4,8 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 1;
-    hp->no_pre_norm = 1;           /* files name the norm of the FFN without ".weight": requested here */
+    hp->rope.neox = 1;
+    hp->norm.no_pre = 1;           /* files name the norm of the FFN without ".weight": requested here */
     return read_ssm_shapes(g, hp, diag);
 }
 
@@ -31,8 +31,8 @@ static void build_both(builder *b, int l)
 
     build_ssm_rows(b, l);
     build_attention_rows(b, l);
-    build_matmul(b, w->attn_out, b->buf.att, wide, sum, e, b->n);
-    build_matmul(b, w->ssm_out, b->buf.o, hp->rec_out, b->buf.delta, e, b->n);
+    build_matmul(b, w->attn.out, b->buf.att, wide, sum, e, b->n);
+    build_matmul(b, w->rec.out, b->buf.o, hp->rec.out, b->buf.delta, e, b->n);
     if (l < hp->n_layer - 1 || b->rows == b->n_out) {
         BUILD(b, ADD, { b->buf.delta, sum, b->n, e });
     } else {

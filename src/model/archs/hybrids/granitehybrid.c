@@ -11,10 +11,10 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
     KVANT_TRY(gguf_u32(g, "granitehybrid.expert_count", 0, &experts, diag));
     if (experts > 0) {
         KVANT_TRY(read_moe_lead(g, hp, diag));
-        hp->n_ff_exp = hp->n_ff;   /* feed_forward_length is an expert's */
+        hp->moe.n_ff = hp->n_ff;   /* feed_forward_length is an expert's */
         return KVANT_OK;
     }
-    hp->n_dense_lead = hp->n_layer;
+    hp->moe.n_dense_lead = hp->n_layer;
     return KVANT_OK;
 }
 

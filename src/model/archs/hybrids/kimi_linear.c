@@ -5,8 +5,8 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->no_rope_step = 1;
-    hp->expert_gating = KVANT_GATING_SIGMOID;
+    hp->rope.none_step = 1;
+    hp->moe.gating = KVANT_GATING_SIGMOID;
     KVANT_TRY(read_mla_shapes(g, "kimi-linear", 1, hp, diag)); /* value_length: a head size that nothing uses */
     KVANT_TRY(read_kda_shapes(g, "kimi-linear", hp, diag));
     return read_moe_lead(g, hp, diag);

@@ -4,10 +4,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;
-    hp->output_norm_name = "token_embd_norm";
-    hp->n_dense_lead = hp->n_layer;
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;
+    hp->norm_names.output = "token_embd_norm";
+    hp->moe.n_dense_lead = hp->n_layer;
     return read_short_conv_shapes(g, hp, diag);
 }
 

@@ -5,10 +5,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;             /* interleaved M-RoPE equals NEOX for text */
     hp->attn_gate = 1;
-    hp->ffn_norm_name = "post_attention_norm";
+    hp->norm_names.ffn = "post_attention_norm";
     KVANT_TRY(read_gdn_shapes(g, hp, diag));
     return read_moe_shapes(g, hp, 1, diag);
 }

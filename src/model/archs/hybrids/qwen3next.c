@@ -5,11 +5,11 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;             /* interleaved M-RoPE equals NEOX for text */
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;             /* interleaved M-RoPE equals NEOX for text */
     hp->attn_gate = 1;
-    hp->ffn_norm_name = "post_attention_norm";
-    hp->gdn_interleaved = 1;
+    hp->norm_names.ffn = "post_attention_norm";
+    hp->gdn.interleaved = 1;
     KVANT_TRY(read_gdn_shapes(g, hp, diag));
     KVANT_TRY(read_moe_shapes(g, hp, 1, diag));
     return read_moe_router(g, hp, diag);

@@ -4,10 +4,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->layer_norm = 1;
+    hp->norm.layer = 1;
     hp->parallel = 1;
     KVANT_TRY(read_window(g, hp, 4, diag));
-    hp->rope_windowed_only = hp->window > 0;
+    hp->rope.windowed_only = hp->window > 0;
     KVANT_TRY(gguf_f32(g, "cohere2.logit_scale", 1, &hp->logit_scale, diag));
     if (!(hp->logit_scale > 0 && hp->logit_scale <= 1e6f))
         return kvant_fail(diag, KVANT_EFORMAT, "cohere2.logit_scale: %g, wanted a positive number up to 1e6",

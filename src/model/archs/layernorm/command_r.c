@@ -4,9 +4,9 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->layer_norm = 1;
+    hp->norm.layer = 1;
     hp->parallel = 1;
-    hp->qk_norm = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") ? QK_NORM_LAYER : QK_NORM_NONE;
+    hp->norm.qk = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") ? QK_NORM_LAYER : QK_NORM_NONE;
     KVANT_TRY(gguf_f32(g, "command-r.logit_scale", 1, &hp->logit_scale, diag));
     if (!(hp->logit_scale > 0 && hp->logit_scale <= 1e6f))
         return kvant_fail(diag, KVANT_EFORMAT, "command-r.logit_scale: %g, wanted a positive number up to 1e6",

@@ -6,10 +6,10 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->layer_norm = 1;
+    hp->norm.layer = 1;
     hp->parallel = 1;
     hp->act = ACT_GELU_ALONE;
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     return KVANT_OK;
 }
 

@@ -5,10 +5,10 @@
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)diag;
-    hp->layer_norm = 1;
+    hp->norm.layer = 1;
     hp->parallel = gguf_tensor_find(g, "blk.0.ffn_norm.weight") == NULL;
-    hp->qk_norm = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") ? QK_NORM_LAYER : QK_NORM_NONE;
-    hp->rope_neox = 1;
+    hp->norm.qk = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") ? QK_NORM_LAYER : QK_NORM_NONE;
+    hp->rope.neox = 1;
     return KVANT_OK;
 }
 

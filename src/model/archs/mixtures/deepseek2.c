@@ -10,19 +10,20 @@ static int read_yarn_scale(const gguf *g, hparams *hp, kvant_diag *diag)
     float tenth = 0.0f;
 
     KVANT_TRY(gguf_f32(g, "deepseek2.rope.scaling.yarn_log_multiplier", 0, &tenth, diag));
-    if (hp->yarn_factor <= 0.0f || tenth == 0.0f)
+    if (hp->rope.yarn_factor <= 0.0f || tenth == 0.0f)
         return KVANT_OK;
-    const float m = 1.0f + tenth * logf(hp->yarn_factor);
-    hp->rope_mscale = 1.0f;
+    const float m = 1.0f + tenth * logf(hp->rope.yarn_factor);
+    hp->rope.mscale = 1.0f;
     hp->attn_scale *= m * m;
     return KVANT_OK;
 }
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 0;
-    hp->expert_raw = 1;
-    hp->latent_eps = 1e-6f; /* whatever rms_norm_eps says (Moonlight: 1e-5), in Transformers and the authors' code */
+    hp->rope.neox = 0;
+    hp->moe.raw = 1;
+    /* whatever rms_norm_eps says (Moonlight: 1e-5), in Transformers and the authors' code */
+    hp->norm.latent_eps = 1e-6f;
     KVANT_TRY(read_mla_shapes(g, "deepseek2", 0, hp, diag));
     KVANT_TRY(read_yarn_scale(g, hp, diag));
     return read_moe_lead(g, hp, diag);

@@ -4,9 +4,9 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;
-    hp->expert_gating = KVANT_GATING_SIGMOID;
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;
+    hp->moe.gating = KVANT_GATING_SIGMOID;
     return read_moe_lead(g, hp, diag);
 }
 

@@ -6,7 +6,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     uint32_t step = 1;
 
-    hp->rope_neox = 0;
+    hp->rope.neox = 0;
     KVANT_TRY(gguf_u32(g, "ernie4_5-moe.interleave_moe_layer_step", 0, &step, diag));
     if (step != 1)
         return kvant_fail(diag, KVANT_EUNSUPPORTED, "ernie4_5-moe.interleave_moe_layer_step: %u, wanted 1", step);

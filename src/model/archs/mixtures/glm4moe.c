@@ -4,10 +4,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") != NULL;
-    hp->rope_neox = 1;
-    hp->expert_gating = KVANT_GATING_SIGMOID;
-    hp->ffn_norm_name = "post_attention_norm";
+    hp->norm.qk = gguf_tensor_find(g, "blk.0.attn_q_norm.weight") != NULL;
+    hp->rope.neox = 1;
+    hp->moe.gating = KVANT_GATING_SIGMOID;
+    hp->norm_names.ffn = "post_attention_norm";
     return read_moe_lead(g, hp, diag);
 }
 

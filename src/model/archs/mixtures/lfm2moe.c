@@ -4,10 +4,10 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = 1;
-    hp->rope_neox = 1;
-    hp->output_norm_name = "token_embd_norm";
-    hp->expert_gating = KVANT_GATING_SIGMOID;
+    hp->norm.qk = 1;
+    hp->rope.neox = 1;
+    hp->norm_names.output = "token_embd_norm";
+    hp->moe.gating = KVANT_GATING_SIGMOID;
     KVANT_TRY(read_short_conv_shapes(g, hp, diag));
     return read_moe_lead(g, hp, diag);
 }

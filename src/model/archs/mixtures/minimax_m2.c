@@ -4,9 +4,9 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->qk_norm = QK_NORM_ROWS;
-    hp->rope_neox = 1;
-    hp->expert_gating = KVANT_GATING_SIGMOID;
+    hp->norm.qk = QK_NORM_ROWS;
+    hp->rope.neox = 1;
+    hp->moe.gating = KVANT_GATING_SIGMOID;
     KVANT_TRY(read_moe_shapes(g, hp, 0, diag));
     return read_moe_router(g, hp, diag);
 }

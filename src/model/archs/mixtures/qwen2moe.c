@@ -4,8 +4,8 @@
 
 static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
-    hp->rope_neox = 1;
-    hp->expert_raw = 1;
+    hp->rope.neox = 1;
+    hp->moe.raw = 1;
     KVANT_TRY(read_moe_shapes(g, hp, 1, diag));
     return read_moe_router(g, hp, diag);
 }

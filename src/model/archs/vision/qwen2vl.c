@@ -6,7 +6,7 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->rope_neox = 1;
+    hp->rope.neox = 1;
     return KVANT_OK;
 }
 

@@ -6,8 +6,8 @@ static int shapes(const gguf *g, hparams *hp, kvant_diag *diag)
 {
     (void)g;
     (void)diag;
-    hp->qk_norm = QK_NORM_HEADS;
-    hp->rope_neox = 1;
+    hp->norm.qk = QK_NORM_HEADS;
+    hp->rope.neox = 1;
     return KVANT_OK;
 }
 
