@@ -96,9 +96,10 @@ def numbers_of_reports():
         yield done.returncode == 1 and wrong in done.stderr, f"--show {' '.join(words)}: {done.stderr!r}, want {wrong}"
 
 
-def contract_of(contract, report):
+def contract_of(contract, report, fixtures=()):
     """(rows, --check's status and words) of one report."""
     contract.reports = lambda: [("cpu", "cpu.json", report)] if report else []
+    contract.fixture_reports = lambda: fixtures
     table, words = list(contract.rows()), io.StringIO()
     with contextlib.redirect_stdout(words):
         code = contract.check(table)
@@ -120,6 +121,16 @@ def rules_of_contract():
         table, code, words = contract_of(contract, {**whole, "golden": golden})
         found = [r["status"] for r in table if r["fixture"].endswith(file)]
         yield found == [status] and code == 1 and f"{file}: {status}" in words, f"contract: golden of {name}: {found}, want {status}: {words[:200]}"
+    ran = [{"name": d, "device": "x", "library": "0.1.0", "golden": [{"file": f + ".json", "passed": 2, "failed": 0, "skipped": 0} for k in contract.FIXTURES for f in k[1]]}
+           for d in contract.DEVICES]
+    table, _, words = contract_of(contract, whole, ran)
+    yield "no fixtures ran" not in words and sum(r["target"] == "vulkan: x" for r in table) == 11, f"contract: fixtures of all devices: {words[:200]}"
+    yield "no fixtures ran on opencl" in contract_of(contract, whole, ran[:2])[2], "contract: a device without fixtures passes"
+    for key, value, status in (("failed", 1, "failed"), ("skipped", 1, "missing"), ("passed", 0, "missing")):
+        wrong = [{**ran[0], "golden": [{**ran[0]["golden"][4], key: value}]}, *ran[1:]]
+        table, _, words = contract_of(contract, whole, wrong)
+        found = [r["status"] for r in table if r["target"] == "cpu: x" and r["fixture"].endswith(" " + ran[0]["golden"][4]["file"])]
+        yield found == [status] and f"polar.json: {status}" in words, f"contract: a fixture with {key} {value}: {found}, want {status}"
     yield "no report of the CPU" in contract_of(contract, None)[2], "contract: no report of the CPU passes"
     before = os.stat(os.path.join(ROOT, contract.PATH)).st_mtime_ns
     for words in (["--chek"], ["--check", "--stale"], ["check"]):

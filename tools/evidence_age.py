@@ -19,13 +19,17 @@ LIST = f"{FOLDER}/older.txt"
 COMMIT = re.compile(r'"(?:library|version)": ?"[^"]*\(([0-9a-f]{7,})\)')
 SOURCES = ["src/formats", "src/ops", "src/verify"]
 FOLDERS = {"cpu": ["src/devices/cpu"], "cuda": ["src/devices/cuda"], "vulkan": ["src/devices/vulkan"], "hip": ["src/devices/hip", "src/devices/portable"],
-           "opencl": ["src/devices/opencl", "src/devices/portable"]}
+           "opencl": ["src/devices/opencl", "src/devices/portable"],}
+# docs/evidence/fixtures.json: attn_score and attn of three devices over some formats.
+FIXTURES = ["src/formats", "src/verify/golden", "src/ops/attention.c", "src/devices/cpu/attn", "src/devices/vulkan/attn", "src/devices/portable/attn"]
 # Of whole models, made by tools/quality.py.
 MODELS = ["src/formats", "src/ops", "src/devices/cpu", "src/cache", "src/engine", "src/model"]
 
 
 def sources(name):
     device = re.split(r"[-. ]", name)[0]
+    if device == "fixtures":
+        return FIXTURES
     return SOURCES + FOLDERS[device] if device in FOLDERS else MODELS
 
 

@@ -267,6 +267,20 @@ def cpu_lines(title, report):
     return lines + ["- golden vectors, made by other programs: {} files, {} values passed, {} failed, {} skipped, {} accepted ties".format(len(golden), *sums)]
 
 
+def fixture_lines():
+    """The public fixtures: one line for each device that ran them."""
+    path = f"{FOLDER}/fixtures.json"
+    ran = json.loads(read(path))["reports"] if os.path.exists(os.path.join(ROOT, path)) else []
+    lines = ["", "## Fixtures of the public kernels, on the device itself", "", "All eleven files ([what they are](formats/golden.md#fixtures-of-the-public-kernels)), "
+             "made and run by `tools/make_fixtures.py --report`; [contract.json](evidence/contract.json) has them file by file.", "",
+             "| device | library | files | numbers passed | failed | skipped |", "|---|---|--:|--:|--:|--:|"]
+    older = ", older" if "fixtures.json" in evidence_age.listed(ROOT) else ""
+    for r in ran:
+        passed, failed, skipped = (sum(g[key] for g in r["golden"]) for key in ("passed", "failed", "skipped"))
+        lines.append(f"| {r['device']} | {r['library']}, {r['date']}{older} | {len(r['golden'])} | {passed} | {failed} | {skipped} |")
+    return lines
+
+
 def render():
     found = reports()
     lines = reports_table(found) + older_lines() + SHOW.rstrip("\n").split("\n")
@@ -274,7 +288,7 @@ def render():
               "`cache_write`, `page_seal`: the share of rows whose bytes differ from the reference's, with the `upstream` encoder; with `best`",
               "any share may, because each row is judged by its own error (CODE below). `all`: no case of any report has an error.",
               "", "Refused by a device, with a message:", ""]
-    lines += refused_lines(found)
+    lines += refused_lines(found) + fixture_lines()
     for title, _, report in found:
         lines += ["", *cpu_lines(title, report)] if report.get("kernels") else []
     return HEAD + "\n".join(lines) + "\n" + TAIL
