@@ -451,6 +451,30 @@ static void check_snapshot_eviction(void)
     serve_close(&r);
 }
 
+/* Of snapshots that save alike, one behind which a conversation went on goes before its end. */
+static void check_snapshot_ends(void)
+{
+    static int32_t t[3][8 * KVANT_PAGE];
+    prefix_index ix;
+    serve_rig r;
+
+    if (!serve_open(&r, "tests/golden/tiny/qwen35.gguf", engine_params("f16", 64, 4), kvant_session_defaults()))
+        return;
+    kvant_session_free(r.s);
+    r.s = NULL;
+    CHECK(prefix_create(&ix, &r.e->kv, NULL) == KVANT_OK, "create");
+    for (int i = 0; i < 3; i++)
+        serve_tokens(t[i], 8 * KVANT_PAGE, 90 + (uint64_t)i);
+    insert(r.e, &ix, t[0], 2, 1);
+    insert(r.e, &ix, t[1], 2, 1);
+    insert(r.e, &ix, t[2], 1, 1);
+    CHECK(ix.evicted_snaps == 1 && cached_pages(&ix, t[0], 512) == 2 && cached_pages(&ix, t[1], 512) == 2,
+          "two conversations end at pages 2 and 2 of the cache, at %d and %d after a third prompt",
+          cached_pages(&ix, t[0], 512), cached_pages(&ix, t[1], 512));
+    prefix_destroy(&ix);
+    serve_close(&r);
+}
+
 /* A prompt that leaves a cached one where there is no snapshot puts one there: the third is served from it. */
 static void check_branch(void)
 {
@@ -502,6 +526,7 @@ int main(void)
     check_held_otherwise();
     check_salts();
     check_snapshot_eviction();
+    check_snapshot_ends();
     check_branch();
     return check_end("check_prefix");
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """check_serve_events: what routers of other projects find in a worker: /render, the fields of vllm-router, /v1/models, metrics under vLLM's names,
 and KV events (docs/use/workers.md) read by a decoder of its own: order, parents, replay, tenants never mixed, boundaries of hybrids."""
+import concurrent.futures
 import os
 import re
 import signal
@@ -178,6 +179,35 @@ def check_hybrid():
             C.ok(cached == len(tokens), f"an event ends at {len(tokens)}, {cached} tokens can be resumed")
 
 
+def check_system():
+    """A hybrid keeps a state at the end of the system part: the second conversation resumes there, in every API's words, also where both come at once."""
+    rules = " ".join(f"Rule {i}: the ship {i * 37 % 101} lies at pier {i % 9}." for i in range(20))
+    tools = [{"type": "function", "function": {"name": f"tool_{i}", "description": rules, "parameters": {"type": "object", "properties": {}}}} for i in range(2)]
+    asks = {"system": lambda q: ("/v1/chat/completions", {"messages": [{"role": "system", "content": rules}, {"role": "user", "content": q}]}),
+            "developer, an answer": lambda q: ("/v1/chat/completions", {"messages": [
+                {"role": "developer", "content": "Short. " + rules}, {"role": "user", "content": q}, {"role": "assistant", "content": "Yes?"},
+                {"role": "user", "content": q}]}),
+            "tools": lambda q: ("/v1/chat/completions", {"messages": [{"role": "user", "content": q}], "tools": tools}),
+            "messages": lambda q: ("/v1/messages", {"system": "Kind. " + rules, "messages": [{"role": "user", "content": q}]}),
+            "responses": lambda q: ("/v1/responses", {"instructions": "Brief. " + rules, "input": q, "max_output_tokens": 16})}
+
+    def cached(s, how, question):
+        path, body = asks[how](question)
+        status, r = s.post(path, {"max_tokens": 1, "temperature": 0, **body} if path != "/v1/responses" else body)
+        C.ok(status == 200, f"{how}: {status} {r}")
+        u = r["usage"]
+        return u["cache_read_input_tokens"] if path == "/v1/messages" else u.get("prompt_tokens_details", u.get("input_tokens_details"))["cached_tokens"]
+    with Server(BUILD, "-c", "4096", "-np", "4", "--snapshots", "64") as s:
+        for how in asks:
+            first = cached(s, how, "Which pier has the most ships of all? " * 4)
+            second = cached(s, how, "And who is the captain?")
+            C.ok(first < 64 and second >= 256, f"{how}: {first} tokens of the first conversation were there, {second} of the second's")
+        rules = "At once. " + rules
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            got = sorted(pool.map(lambda i: cached(s, "system", f"{i} ships left, which?"), range(3)))
+        C.ok(got[0] < 64 and got[1] >= 256, f"three conversations at once: {got} tokens were there")
+
+
 def check_tenants():
     """The hashes of one tenant's blocks are nobody else's, for the same tokens."""
     keys = ("alpha", "beta")
@@ -242,6 +272,7 @@ def main():
     check_refused()
     check_plain()
     check_hybrid()
+    check_system()
     check_tenants()
     check_store()
     return C.end()

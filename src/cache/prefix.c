@@ -287,6 +287,12 @@ int prefix_evict(prefix_index *ix, int n)
     return ix->kv->pages.n_free - before;
 }
 
+/* Node a's snapshot goes before node b's: it saves less; or as much, and a conversation went on behind it alone. */
+static int goes_before(const prefix_node *a, const prefix_node *b)
+{
+    return a->value < b->value || (a->value == b->value && a->children > 0 && b->children == 0);
+}
+
 /* The snapshot that saves least, of equals the least recently used one; -1: none. */
 static int worst_snap(prefix_index *ix, int over)
 {
@@ -294,7 +300,7 @@ static int worst_snap(prefix_index *ix, int over)
 
     for (int i = ix->oldest; i >= 0; i = ix->nodes[i].newer)
         if (ix->nodes[i].snap >= 0 && (!over || is_over(ix, i, 1)) &&
-            (worst < 0 || ix->nodes[i].value < ix->nodes[worst].value))
+            (worst < 0 || goes_before(&ix->nodes[i], &ix->nodes[worst])))
             worst = i;
     return worst;
 }

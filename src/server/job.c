@@ -359,6 +359,7 @@ int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], ap
         q.slot = i == 0 ? r->slot : -1;
         q.prompt = p->ids;
         q.n_prompt = p->n;
+        q.n_system = p->n_system;
         sampler.seed = r->has_seed ? r->sampler.seed + (uint64_t)(i % r->n)
                                    : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + number * 256 + (uint64_t)i;
         j->choices[i].n_prompt = p->n;

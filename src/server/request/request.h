@@ -41,6 +41,7 @@ typedef struct request_env {
     const char *aliases; /* all of them, with commas; NULL: that one */
     int n_ctx;
     int64_t pool_tokens;    /* a longer prompt can never run */
+    int snapshots;          /* of states, in the prefix cache; 0: prefixes need none */
     int longest_token;      /* bytes; 0: not known */
     int default_max_tokens; /* -1: up to the context */
     kvant_sampler_params sampler;
@@ -70,6 +71,7 @@ enum { CALLS_NONE, CALLS_FREE, CALLS_WANTED };
 
 typedef struct prompt {
     int32_t *ids;
+    int n_system; /* of a chat: tokens with which other conversations begin too; 0: not known */
     int n, cap; /* cap: of one that grew (prompt_append), else 0 */
     char *text; /* completions with echo, and /completion: the prompt's text, else NULL */
 } prompt;

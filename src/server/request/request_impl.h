@@ -76,6 +76,10 @@ int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, int
 int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
 void messages_free(messages *m);
 
+/* ---- request_system.c ---- */
+/* in: the chat that p is of -> p->n_system. */
+int prompt_find_system(const request_env *env, const kvant_chat_input *in, prompt *p, api_error *e);
+
 /* ---- api/native/native_read.c ---- */
 int native_fields(const json_t *o, api_request *r, api_error *e); /* response_fields of /completion */
 /* wanted: tokens of its answer, -1: any number */

@@ -72,6 +72,7 @@ static request_env env_of(const served *m)
                           .aliases = s->p.names.aliases,
                           .n_ctx = p->n_ctx,
                           .pool_tokens = p->pool_tokens,
+                          .snapshots = p->snapshots,
                           .n_slots = p->max_seqs,
                           .default_max_tokens = s->p.default_max_tokens,
                           .sampler = s->p.sampler,

@@ -350,6 +350,8 @@ int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_
     const kvant_chat_input in = { .messages = m.json, .tools = tools, .kwargs = kwargs, .end = end };
     if (kind == API_OK)
         kind = chat_ids(env, &in, &r->prompts[0], e);
+    if (kind == API_OK)
+        kind = prompt_find_system(env, &in, &r->prompts[0], e);
     if (kind == API_OK && r->verbose)
         kind = chat_text(env, &in, &r->prompts[0], e);
     if (kind == API_OK && env->traits)
