@@ -71,6 +71,17 @@ def check_torch_types(python, unpacked):
         C.ok(r.returncode == 0, f"mypy --strict kvant.vllm_backend: {r.stdout[-800:]}")
 
 
+def check_dynamo(python, folder):
+    """kvant.dynamo against the recorded interface, over a server of its own, and its types."""
+    if run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "aiohttp").returncode != 0:
+        print("SKIP check_python: pip cannot install aiohttp")
+        return
+    r = run(python, "-B", os.path.join(PYTHON, "tests", "try_dynamo.py"), ROOT, cwd=folder)
+    C.ok(r.returncode == 0, f"try_dynamo: {r.stdout[-800:]} {r.stderr[-800:]}")
+    r = run(python, "-m", "mypy", "--strict", "--ignore-missing-imports", "--allow-subclassing-any", "-m", "kvant.dynamo", cwd=folder)
+    C.ok(r.returncode == 0 or "No module named mypy" in r.stderr, f"mypy --strict kvant.dynamo: {r.stdout[-800:]}")
+
+
 def check_types(python):
     if run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mypy").returncode != 0:
         print("SKIP check_python: pip cannot install mypy")
@@ -139,6 +150,7 @@ def main():
                 C.ok(r.stdout.startswith("kvant 0."), f"the command: {r.stdout} {r.stderr[-300:]}")
                 check_examples(python, folder)
                 check_types(python)
+                check_dynamo(python, folder)
                 if unpacked:
                     check_torch_types(python, unpacked)
     return C.end()

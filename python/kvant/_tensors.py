@@ -17,7 +17,7 @@ from .ops import PAGE, Device
 STREAM_LEGACY = 1       # cudaStreamLegacy: the default stream by name, where torch's number of it is 0
 
 _lock = threading.Lock()
-_devices: dict[tuple[str, int], Device] = {}     # for the process: torch has a fixed pool of streams (32 of a priority and GPU) and frees none
+_devices: dict[tuple[str, int], Device] = {}     # until `release`: torch has a fixed pool of streams (32 of a priority and GPU) and frees none
 
 
 @functools.cache
@@ -26,17 +26,30 @@ def format_of(name: str) -> Format:
     return Format(name)
 
 
+def name_of(at: torch.device) -> str:
+    """kvant's name of a device of torch's."""
+    if at.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {at} found, cpu or cuda wanted")
+    return f"cuda:{at.index or 0}" if at.type == "cuda" else "cpu"
+
+
 def device_of(x: Tensor) -> Device:
     """The device of x, for torch's current stream there."""
-    if x.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"a tensor of {x.device} found, cpu or cuda wanted")
-    cuda = x.device.type == "cuda"
-    stream = (torch.cuda.current_stream(x.device).cuda_stream or STREAM_LEGACY) if cuda else 0
-    name = f"cuda:{x.device.index or 0}" if cuda else "cpu"
+    name = name_of(x.device)
+    stream = (torch.cuda.current_stream(x.device).cuda_stream or STREAM_LEGACY) if x.device.type == "cuda" else 0
     with _lock:
         if (name, stream) not in _devices:
             _devices[name, stream] = Device(name=name, stream=stream)
         return _devices[name, stream]
+
+
+def release(at: torch.device, stream: int | None) -> int:
+    """Forgets the devices of `at`, of one stream or of all; a device closes when the calls that have it returned.  How many."""
+    name = name_of(at)
+    with _lock:
+        gone = [key for key in _devices if key[0] == name and stream in (None, key[1])]
+        closing = [_devices.pop(key) for key in gone]
+    return len(closing)
 
 
 class Operands:

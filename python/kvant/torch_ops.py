@@ -8,8 +8,8 @@ one block of memory.  A sequence is its block table, int32 [pages of it].  `..._
 owns rows q0[i] to q0[i + 1] - 1), pos0[n] (position of its first row), prompt[n] (0: decode rows, whose queries may be int8 where exact is
 False), table[n, pages], and ones: that many sequences at the front have one row each.  Numbers in tensors of the CPU are checked (ValueError);
 those on CUDA are not, for that would wait: a wrong table, q0 or pos0 there reads and writes other memory.
-A device of kvant's stays for each of torch's streams that was used.  torch never frees its own streams; one of others
-(torch.cuda.ExternalStream) must outlive the process's use of these ops.
+A device of kvant's stays for each of torch's streams that was used, until `release`.  torch never frees its own streams; of another one
+(torch.cuda.ExternalStream) call `release` before it ends.
 No op has a gradient.  Tensors that are contiguous and of the right type are not copied.  Threads: as kvant.ops."""
 from ctypes import c_int32
 
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from . import _abi, formats, ops
-from ._tensors import Operands, attention, batch, checked, floats, format_of, held, known, lone, one_table, side, write
+from ._tensors import STREAM_LEGACY, Operands, attention, batch, checked, floats, format_of, held, known, lone, one_table, side, write
+from ._tensors import release as _release
 
 BOTH = ("cpu", "cuda")
 
@@ -30,6 +31,12 @@ def row_formats() -> list[str]:
 def pages(n: int, heads: int, dim: int, format: str = "f16", device: torch.device | str = "cpu") -> Tensor:
     """Zeros for n pages of one side: uint8 [n, heads, 64, row bytes of dim values]."""
     return torch.zeros((n, heads, ops.PAGE, format_of(format).row_bytes(dim)), dtype=torch.uint8, device=device)
+
+
+def release(device: torch.device | str = "cpu", stream: torch.cuda.Stream | None = None) -> int:
+    """Closes what these ops keep for a device, or for one stream of a GPU that is about to end, and says how many devices of kvant's that were; the
+    next call opens one anew.  What runs there must be over; a CUDA graph that was captured there must not be replayed afterwards."""
+    return _release(torch.device(device), None if stream is None else stream.cuda_stream or STREAM_LEGACY)
 
 
 @torch.library.custom_op("kvant::cache_write", mutates_args=("k_pages", "v_pages"), device_types=BOTH)

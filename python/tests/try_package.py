@@ -8,30 +8,13 @@ import sys
 import urllib.request
 
 import numpy as np
+from counted import ended, ok, refused
 
 import kvant
 from kvant._c import program
 
 ROOT = sys.argv[1]
 MODEL = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
-PASSED, FAILED = 0, 0
-
-
-def ok(condition, text):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + bool(condition), FAILED + (not condition)
-    if not condition:
-        print(f"FAIL try_package: {text}")
-
-
-def refused(kind, words, f, *arguments, **named):
-    """f fails with an error of this kind that has these words."""
-    try:
-        f(*arguments, **named)
-    except kind as e:
-        ok(all(w in str(e) for w in words), f"error without {words}: {e}")
-    else:
-        ok(False, f"no error with {words}")
 
 
 def check_formats():
@@ -157,5 +140,4 @@ def check_serve():
 
 for check in (check_formats, check_attention, check_recurrent, check_engine, check_serve):
     check()
-print(f"try_package: {PASSED} passed, {FAILED} failed")
-sys.exit(FAILED > 0)
+sys.exit(ended("try_package"))

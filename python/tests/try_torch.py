@@ -1,10 +1,13 @@
 """try_torch: kvant.torch_ops in PyTorch: opcheck of each op, torch.compile without graph breaks, attention against torch's own over the decoded
 rows, many sequences against one at a time.  `try_torch.py cuda` runs everything on the GPU, in its streams, and compares it with the CPU too.
 Prints "try_torch: N passed, M failed"."""
+import os
 import sys
+import weakref
 
 import torch
 import torch.nn.functional as F
+from counted import ended, ok, refused
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -13,14 +16,6 @@ from kvant import _tensors, torch_ops
 DEVICE = sys.argv[-1] if sys.argv[-1] in ("cpu", "cuda") else "cpu"
 CLASS = 1e-5 if DEVICE == "cpu" else 1e-4       # of f32 attention over decoded rows of values of 1; a GPU's exp and sums are others
 torch.set_default_device(DEVICE)
-PASSED, FAILED = 0, 0
-
-
-def ok(condition, text):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + bool(condition), FAILED + (not condition)
-    if not condition:
-        print(f"FAIL try_torch: {text}")
 
 
 def check_ops():
@@ -44,12 +39,7 @@ def check_ops():
     torch_ops.cache_write(k, v, kp, vp, table, 0, "tbq4_0", "tbq4_0")
     ok(kp[1].any() and vp[1].any() and not kp[0].any(), "cache_write wrote nothing, or into another page")
     for arguments, words in (((q, kp[:, :1], vp, table, 0, 64, "tbq4_0", "tbq4_0"), "each page contiguous"), ((q, kp, vp, table, 200, 64, "tbq4_0", "tbq4_0"), "128")):
-        try:
-            torch_ops.paged_attention(*arguments)
-        except ValueError as e:
-            ok(words in str(e), f"error without {words}: {e}")
-        else:
-            ok(False, f"no error with {words}")
+        refused(ValueError, [words], torch_ops.paged_attention, *arguments)
 
 
 class Attention(torch.nn.Module):
@@ -156,23 +146,14 @@ def check_batch():
         ok("int32 [5]" in str(e), f"{e}")
 
 
-def refused(words, op, *arguments):
-    try:
-        op(*arguments)
-    except ValueError as e:
-        ok(words in str(e), f"{op._name}: error without {words!r}: {e}")
-    else:
-        ok(False, f"{op._name}: no error with {words!r}")
-
-
 def check_one_refused():
     """A table's numbers are for K's pages and V's."""
     pages = [torch_ops.pages(n, 1, 64, "f16", "cpu") for n in (2, 1)]
     x, table = torch.zeros(1, 1, 64, device="cpu"), torch.tensor([0, 1], dtype=torch.int32, device="cpu")
     for k, v in (pages, pages[::-1]):
-        refused("0 to 1 found, 0 to 0 wanted", torch_ops.cache_write, x, x, k, v, table, 64, "f16", "f16")
-        refused("0 to 1 found, 0 to 0 wanted", torch_ops.paged_attention, x, k, v, table, 64, 64, "f16", "f16")
-    refused("0 to 4294967296 found", torch_ops.cache_write, x, x, pages[0], pages[0], table.long() << 32, 0, "f16", "f16")
+        refused(ValueError, ["0 to 1 found, 0 to 0 wanted"], torch_ops.cache_write, x, x, k, v, table, 64, "f16", "f16")
+        refused(ValueError, ["0 to 1 found, 0 to 0 wanted"], torch_ops.paged_attention, x, k, v, table, 64, 64, "f16", "f16")
+    refused(ValueError, ["0 to 4294967296 found"], torch_ops.cache_write, x, x, pages[0], pages[0], table.long() << 32, 0, "f16", "f16")
 
 
 def check_batch_refused():
@@ -196,12 +177,12 @@ def check_batch_refused():
     words = {"q0": "q0 [", "ones": "ones ", "pos0": "pos0 [", "table": "block table: page", "v": "page 1 found, 0 to 0 wanted"}
     for name, value in cases:
         for call in calls(**{name: value}):
-            refused("ones 1 with" if value == [0, 2, 4] else words[name], *call)
+            refused(ValueError, ["ones 1 with" if value == [0, 2, 4] else words[name]], *call)
     for call in calls(q0=[0, 5, 4], ones=0):
-        refused("numbers that do not fall", *call)
-    refused("max_pos 127 found, the highest position 128", *calls(max_pos=127)[1])
+        refused(ValueError, ["numbers that do not fall"], *call)
+    refused(ValueError, ["max_pos 127 found, the highest position 128"], *calls(max_pos=127)[1])
     calls(table=[[0, -1, 0], [-1, 0, 1]])[0][0](*calls(table=[[0, -1, 0], [-1, 0, 1]])[0][1:])      # rows are written behind page 0
-    refused("page -1 found", *calls(table=[[0, -1, 0], [-1, 0, 1]])[1])
+    refused(ValueError, ["page -1 found"], *calls(table=[[0, -1, 0], [-1, 0, 1]])[1])
 
 
 class Log(TorchDispatchMode):
@@ -287,7 +268,22 @@ def check_cuda():
         ok("one device wanted" in str(e), f"{e}")
 
 
-for check in (check_ops, check_attention, check_batch, check_one_refused, check_batch_refused, check_no_copies, check_breaks) + ((check_cuda, check_no_waits) if DEVICE == "cuda" else ()):
+def check_release():
+    """What is kept for a device goes, with its threads and memory, and the next call opens it anew."""
+    x = torch.randn(70, 128)
+    rows = torch_ops.encode(x, "tbq4_0")
+    torch_ops.release(DEVICE)
+    before = len(os.listdir("/proc/self/task"))
+    for i in range(20):
+        ok(torch.equal(torch_ops.encode(x, "tbq4_0"), rows), f"round {i}: other rows")
+        kept = weakref.ref(_tensors.device_of(x))
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+        ok(torch_ops.release(DEVICE) == 1 and kept() is None and torch_ops.release(DEVICE) == 0, f"round {i}: the device is still there")
+    ok(len(os.listdir("/proc/self/task")) <= before + 1, f"{len(os.listdir('/proc/self/task'))} threads, {before} before")
+    refused(ValueError, ["meta", "cpu or cuda"], torch_ops.release, "meta")
+
+
+for check in (check_ops, check_attention, check_batch, check_one_refused, check_batch_refused, check_no_copies, check_breaks, check_release) + ((check_cuda, check_no_waits) if DEVICE == "cuda" else ()):
     check()
-print(f"try_torch: {PASSED} passed, {FAILED} failed")
-sys.exit(FAILED > 0)
+sys.exit(ended("try_torch"))

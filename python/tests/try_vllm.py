@@ -17,30 +17,12 @@ import types
 
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import vllm_interface       # noqa: E402
+import vllm_interface
+from counted import COUNTS, ok, refused
 
 DEVICE = "cuda" if "cuda" in sys.argv else "cpu"
 CLASS = 1e-5 if DEVICE == "cpu" else 1e-4
 H, Q, D, BLOCKS = 2, 6, 64, 12
-PASSED, FAILED = 0, 0
-
-
-def ok(condition, text):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + bool(condition), FAILED + (not condition)
-    if not condition:
-        print(f"FAIL try_vllm: {text}")
-
-
-def refused(kind, words, f, *arguments, **named):
-    try:
-        f(*arguments, **named)
-    except kind as e:
-        ok(all(w in str(e) for w in words), f"error without {words}: {e}")
-    else:
-        ok(False, f"no error with {words}")
 
 
 def check_names(found):
@@ -196,14 +178,14 @@ def one(path, real):
         for window in (0, 50):
             check_forward(kind, window)
     check_refusals()
-    print(f"vLLM {found['version']}{'' if real else ', as recorded'}: {PASSED} passed, {FAILED} failed")
+    print(f"vLLM {found['version']}{'' if real else ', as recorded'}: {COUNTS[True]} passed, {COUNTS[False]} failed")
 
 
 def main():
     folder, rest = sys.argv[1], sys.argv[2:]
     if "real" in rest or folder.endswith(".json"):
         one(folder, "real" in rest)
-        return FAILED
+        return COUNTS[False]
     passed = failed = 0
     paths = sorted(glob.glob(os.path.join(folder, "vllm-*.json")))
     for path in paths:

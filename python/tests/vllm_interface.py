@@ -27,7 +27,7 @@ def parameters(f):
     return [n for n in inspect.signature(f).parameters]
 
 
-def described(c):
+def described(c, package="vllm"):
     if issubclass(c, enum.Enum):
         return {"enum": {n: m.value for n, m in c.__members__.items()}}
     out = {"abstract": sorted(getattr(c, "__abstractmethods__", ())), "methods": {}}
@@ -36,7 +36,7 @@ def described(c):
     for name in dir(c):
         f = inspect.getattr_static(c, name)
         f = getattr(f, "__func__", f)
-        if inspect.isfunction(f) and f.__module__.startswith("vllm") and (not name.startswith("_") or name in ("__init__", "_init_reorder_batch_threshold")):
+        if inspect.isfunction(f) and f.__module__.startswith(package) and (not name.startswith("_") or name in ("__init__", "_init_reorder_batch_threshold")):
             out["methods"][name] = parameters(f)
     return out
 
@@ -80,17 +80,20 @@ def made_class(name, d):
                            exec_body=lambda ns: ns.update(body))
 
 
+def module(name):
+    """The stand-in of this name, made with its parents."""
+    parts = name.split(".")
+    for i in range(1, len(parts) + 1):
+        here = ".".join(parts[:i])
+        if here not in sys.modules:
+            sys.modules[here] = types.ModuleType(here)
+            if i > 1:
+                setattr(sys.modules[".".join(parts[:i - 1])], parts[i - 1], sys.modules[here])
+    return sys.modules[name]
+
+
 def stand_in(found):
     """Puts the modules of a record into sys.modules."""
-    def module(name):
-        parts = name.split(".")
-        for i in range(1, len(parts) + 1):
-            here = ".".join(parts[:i])
-            if here not in sys.modules:
-                sys.modules[here] = types.ModuleType(here)
-                if i > 1:
-                    setattr(sys.modules[".".join(parts[:i - 1])], parts[i - 1], sys.modules[here])
-        return sys.modules[name]
     for name, classes in found["classes"].items():
         for c, d in classes.items():
             made = made_class(c, d)
