@@ -78,6 +78,10 @@ static void check_keys(void)
     spoil_u32("llama-yarn", "llama.rope.scaling.original_context_length", UINT32_MAX);
     spoil("llama-yarn", "llama.rope.scaling.type", "yarx", 4, 12);
     spoil_f32("mistral3", "mistral3.attention.temperature_scale", -0.1f);
+    spoil_f32("mistral4", "mistral4.attention.temperature_scale", NAN);
+    spoil_u32("mistral4", "mistral4.attention.temperature_length", 33);
+    spoil_u32("mistral4", "mistral4.attention.temperature_length", 0);
+    spoil_u32("mistral4", "mistral4.expert_group_count", 4);
     spoil_f32("mistral3", "mistral3.rope.scaling.yarn_log_multiplier", INFINITY);
     spoil_f32("granite", "granite.embedding_scale", 0.0f);
     spoil_f32("granite", "granite.residual_scale", -1.0f);

@@ -232,6 +232,8 @@ int read_layer_flags(const gguf *g, const char *key, const hparams *hp, unsigned
 int read_window(const gguf *g, hparams *hp, int every, kvant_diag *diag);
 /* Keys of caps; what hp says before is what a file without them means. */
 int read_caps(const gguf *g, hparams *hp, kvant_diag *diag);
+/* attention.temperature_scale; temperature_length may say the original context once more. */
+int read_attn_temp(const gguf *g, hparams *hp, kvant_diag *diag);
 int request_ffn_moe(kvant_model *m, int l, kvant_diag *diag);
 int request_ffn_beside(kvant_model *m, int l, kvant_diag *diag);
 /* Embeddings of every layer of its own: the table and what is made of the token's embedding; a layer's gate. */
@@ -248,6 +250,10 @@ int read_moe_shapes(const gguf *g, hparams *hp, int shared, kvant_diag *diag);
 int read_moe_router(const gguf *g, hparams *hp, kvant_diag *diag);
 /* any_d_v: value_length says nothing of the cache. */
 int read_mla_shapes(const gguf *g, const char *arch, int any_d_v, hparams *hp, kvant_diag *diag);
+/* Layers of latent attention, then a dense FFN or experts. */
+int read_latent_mixture(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag);
+int request_latent_layer(kvant_model *m, int l, kvant_diag *diag);
+void build_latent_layer(builder *b, int l);
 /* Kimi Delta Attention. */
 int read_kda_shapes(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag);
 int request_kda(kvant_model *m, int l, kvant_diag *diag);

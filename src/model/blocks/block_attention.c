@@ -341,3 +341,22 @@ void build_attention(builder *b, int l)
     build_bias(b, w->attn.out_bias, b->buf.delta, hp->n_embd, hp->n_embd, b->rows);
     b->have_delta = 1;
 }
+
+int read_attn_temp(const gguf *g, hparams *hp, kvant_diag *diag)
+{
+    gguf_str arch;
+    char key[96];
+    uint32_t length = (uint32_t)hp->rope.n_ctx_orig;
+
+    KVANT_TRY(gguf_string(g, "general.architecture", 1, &arch, diag));
+    snprintf(key, sizeof key, "%.*s.attention.temperature_scale", (int)arch.n, arch.s);
+    KVANT_TRY(gguf_f32(g, key, 0, &hp->rope.temp, diag));
+    if (!(hp->rope.temp >= 0 && hp->rope.temp <= 1e3f))
+        return kvant_fail(diag, KVANT_EFORMAT, "%s: %g, wanted 0 to 1000", key, (double)hp->rope.temp);
+    snprintf(key, sizeof key, "%.*s.attention.temperature_length", (int)arch.n, arch.s);
+    KVANT_TRY(gguf_u32(g, key, 0, &length, diag));
+    if (hp->rope.temp > 0 && length != (uint32_t)hp->rope.n_ctx_orig)
+        return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %u, wanted the %d tokens of the original context", key, length,
+                          hp->rope.n_ctx_orig);
+    return KVANT_OK;
+}

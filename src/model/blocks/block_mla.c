@@ -145,6 +145,8 @@ void build_mla(builder *b, int l)
 
     project_query(b, w);
     absorb(b, w, q, k, ld);
+    if (hp->rope.temp > 0)
+        BUILD(b, ATTN_TEMP, { q, b->pos, hp->rope.temp, hp->rope.n_ctx_orig, b->n, h * hp->d_k, ld });
     build_cache_rows(b, l, k, k, ld);
     BUILD(b, ATTN,
           { b->seqs, b->k[l], b->v[l], q, b->buf.att, ld, hp->d_k, width, h, 1, hp->d_k, hp->mla.rank, hp->attn_scale,
@@ -155,4 +157,46 @@ void build_mla(builder *b, int l)
               { &b->w[w->attn.v_b], att, b->buf.heads, b->buf.o, b->rows, h, 1, hp->mla.rank, b->compute });
     build_matmul(b, w->attn.out, b->buf.o, out, b->buf.delta, hp->n_embd, b->rows);
     b->have_delta = 1;
+}
+
+/* ---- layers of latent attention and experts ---- */
+
+/* Here YaRN sharpens the scores, not the sines.  The key is a tenth of the configuration's mscale_all_dim. */
+static int read_yarn_scale(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
+{
+    char key[96];
+    float tenth = 0.0f;
+
+    snprintf(key, sizeof key, "%s.rope.scaling.yarn_log_multiplier", arch);
+    KVANT_TRY(gguf_f32(g, key, 0, &tenth, diag));
+    if (hp->rope.yarn_factor <= 0.0f || tenth == 0.0f)
+        return KVANT_OK;
+    const float m = 1.0f + tenth * logf(hp->rope.yarn_factor);
+    hp->rope.mscale = 1.0f;
+    hp->attn_scale *= m * m;
+    return KVANT_OK;
+}
+
+int read_latent_mixture(const gguf *g, const char *arch, hparams *hp, kvant_diag *diag)
+{
+    hp->rope.neox = 0;
+    hp->norm.latent_eps = 1e-6f; /* whatever rms_norm_eps says (Moonlight: 1e-5), as in Transformers */
+    KVANT_TRY(read_mla_shapes(g, arch, 0, hp, diag));
+    KVANT_TRY(read_yarn_scale(g, arch, hp, diag));
+    KVANT_TRY(read_attn_temp(g, hp, diag));
+    return read_moe_lead(g, hp, diag);
+}
+
+int request_latent_layer(kvant_model *m, int l, kvant_diag *diag)
+{
+    KVANT_TRY(request_mla(m, l, diag));
+    return request_ffn(m, l, diag);
+}
+
+void build_latent_layer(builder *b, int l)
+{
+    build_norm(b, b->m->layers[l].attn_norm);
+    build_mla(b, l);
+    build_norm(b, b->m->layers[l].ffn_norm);
+    build_ffn(b, l);
 }
