@@ -200,6 +200,56 @@ static void check_archs(void)
 
 enum { TAKEN, WARNED, REFUSED };
 
+typedef struct value_case {
+    const char *key;
+    int type;
+    const void *value;
+    size_t n;
+    int wants, elem, count;
+} value_case;
+
+static void try_values(const value_case *cases, size_t n)
+{
+    gguf *g = NULL;
+
+    CHECK(gguf_open("tests/golden/tiny/llama.gguf", &g, &diag) == 0, "%s", diag.text);
+    for (size_t i = 0; g && i < n; i++) {
+        const gguf_change c = { .key = cases[i].key,
+                                .type = cases[i].type,
+                                .elem = cases[i].elem,
+                                .count = (uint64_t)cases[i].count,
+                                .value = cases[i].value,
+                                .bytes = cases[i].n };
+        const int rc = open_changed(g, &c);
+        const int got = rc == 0 ? log_seen(c.key) ? WARNED : TAKEN : strstr(diag.text, c.key) ? REFUSED : -1;
+        CHECK(got == cases[i].wants && (rc != 0 || got == WARNED || !log_seen("")), "case %zu, %s: %d %s %s", i, c.key,
+              rc, diag.text, log_seen_all());
+    }
+    gguf_close(g);
+}
+
+/* Keys that files of 2026 have. */
+static void check_newer_values(void)
+{
+    static const float one = 1, two = 2;
+    static const uint32_t u1 = 1, u7 = 7;
+    const value_case cases[] = {
+        { "llama.num_loops", GGUF_U32, &u1, 4, TAKEN, 0, 0 },
+        { "llama.num_loops", GGUF_U32, &u7, 4, REFUSED, 0, 0 },
+        { "llama.attention.value_scale", GGUF_F32, &one, 4, TAKEN, 0, 0 },
+        { "llama.attention.value_scale", GGUF_F32, &two, 4, REFUSED, 0, 0 },
+        { "llama.attention.rope_pattern", GGUF_ARRAY, (uint8_t[]){ 1, 0 }, 2, REFUSED, GGUF_BOOL, 2 },
+        { "llama.attention.rope_pattern", GGUF_ARRAY, (uint8_t[]){ 1, 1 }, 2, TAKEN, GGUF_BOOL, 2 },
+        { "llama.attention.recurrent_layers", GGUF_ARRAY, (uint8_t[]){ 0, 1 }, 2, REFUSED, GGUF_BOOL, 2 },
+        { "llama.hidden_activation", GGUF_STRING, "relu", 0, REFUSED, 0, 0 },
+        { "llama.hidden_activation", GGUF_STRING, "silu", 0, TAKEN, 0, 0 },
+        { "llama.hyper_connection.count", GGUF_U32, &u7, 4, REFUSED, 0, 0 },
+        { "general.sampling.brand_new", GGUF_F32, &one, 4, WARNED, 0, 0 },
+    };
+
+    try_values(cases, sizeof cases / sizeof cases[0]);
+}
+
 static void check_values(void)
 {
     static const float one = 1, two = 2, four = 4;
@@ -207,13 +257,7 @@ static void check_values(void)
     static const double d1 = 1;
     static const uint8_t yes = 1, no = 0;
     static const uint32_t zeros[] = { 0, 0 }, mixed[] = { 0, 64 };
-    const struct {
-        const char *key;
-        int type;
-        const void *value;
-        size_t n;
-        int wants, elem, count;
-    } cases[] = {
+    const value_case cases[] = {
         { "llama.logit_scale", GGUF_F32, &one, 4, TAKEN, 0, 0 },
         { "llama.logit_scale", GGUF_F64, &d1, 8, TAKEN, 0, 0 },
         { "llama.logit_scale", GGUF_F32, &two, 4, REFUSED, 0, 0 },
@@ -282,22 +326,8 @@ static void check_values(void)
         { "llama.attention.head_count", GGUF_ARRAY, (uint16_t[]){ 4, 4, 4, 4 }, 8, TAKEN, GGUF_U16, 4 },
         { "llama.rope.freq_base", GGUF_U32, (uint32_t[]){ 10000 }, 4, TAKEN, 0, 0 },
     };
-    gguf *g = NULL;
 
-    CHECK(gguf_open("tests/golden/tiny/llama.gguf", &g, &diag) == 0, "%s", diag.text);
-    for (size_t i = 0; g && i < sizeof cases / sizeof cases[0]; i++) {
-        const gguf_change c = { .key = cases[i].key,
-                                .type = cases[i].type,
-                                .elem = cases[i].elem,
-                                .count = (uint64_t)cases[i].count,
-                                .value = cases[i].value,
-                                .bytes = cases[i].n };
-        const int rc = open_changed(g, &c);
-        const int got = rc == 0 ? log_seen(c.key) ? WARNED : TAKEN : strstr(diag.text, c.key) ? REFUSED : -1;
-        CHECK(got == cases[i].wants && (rc != 0 || got == WARNED || !log_seen("")), "case %zu, %s: %d %s %s", i, c.key,
-              rc, diag.text, log_seen_all());
-    }
-    gguf_close(g);
+    try_values(cases, sizeof cases / sizeof cases[0]);
 }
 
 /* ---- overrides ---- */
@@ -393,6 +423,7 @@ int main(void)
     snprintf(path, sizeof path, "/tmp/check_unread.%d.gguf", (int)getpid());
     check_inventory();
     check_values();
+    check_newer_values();
     check_bad_overrides();
     check_overrides();
     check_archs();

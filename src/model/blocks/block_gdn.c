@@ -28,8 +28,7 @@ static int read_recurrent(const gguf *g, const char *arch, hparams *hp, kvant_di
     char key[96];
 
     snprintf(key, sizeof key, "%s.attention.recurrent_layers", arch);
-    const gguf_kv *kv = gguf_find(g, key);
-    if (kv && kv->type == GGUF_ARRAY)
+    if (gguf_find(g, key))
         return read_layer_flags(g, key, hp, hp->no_attn, diag);
     for (int l = 0; l < hp->n_layer; l++)
         hp->no_attn[l] = (l + 1) % hp->full_interval != 0;
