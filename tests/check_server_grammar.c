@@ -180,6 +180,52 @@ static void rejected(const char *schema, const char *part)
           diag.text, part);
 }
 
+#define PATTERN(p) "{\"type\":\"string\",\"pattern\":\"" p "\"}"
+
+/* Each alternative of a pattern has anchors of its own. */
+static void check_alternatives(void)
+{
+    static const struct {
+        const char *schema, *text;
+        int result;
+    } cases[] = {
+        { PATTERN("^a|b$"), "\"ax\"", 1 },       { PATTERN("^a|b$"), "\"xb\"", 1 },
+        { PATTERN("^a|b$"), "\"xa\"", -1 },      { PATTERN("^a$|^b$"), "\"a\"", 1 },
+        { PATTERN("^a$|^b$"), "\"b\"", 1 },      { PATTERN("^a$|^b$"), "\"ab", -1 },
+        { PATTERN("^a$|^b$"), "\"xb", -1 },       { PATTERN("^$|^https?://[a-z]+$"), "\"\"", 1 },
+        { PATTERN("^$|^https?://[a-z]+$"), "\"http://k\"", 1 },
+        { PATTERN("^$|^https?://[a-z]+$"), "\"k", -1 },
+        { PATTERN("^(a|b)c|d{2}$"), "\"bcx\"", 1 }, { PATTERN("^(a|b)c|d{2}$"), "\"xxdd\"", 1 },
+        { PATTERN("^(a|b)c|d{2}$"), "\"xxd\"", -1 }, { PATTERN("a|^b|c$|^d$"), "\"d\"", 1 },
+        { PATTERN("a|^b|c$|^d$"), "\"xd\"", -1 }, { PATTERN("a|^b|c$|^d$"), "\"xax\"", 1 },
+        { PATTERN("^\\\\||b$"), "\"|x\"", 1 },  { PATTERN("^[|$^]$|^x$"), "\"$\"", 1 },
+        { "{\"type\":\"string\",\"pattern\":\"^$|^[a-z]{3}$\",\"maxLength\":3}", "\"abc\"", 1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        valid(cases[i].schema, cases[i].text, cases[i].result);
+    rejected(PATTERN("(^a$)"), "alternatives only");
+    rejected(PATTERN("^(a$|b)"), "alternatives only");
+    rejected(PATTERN("a$b|c"), "alternatives only");
+    rejected(PATTERN("^a$*|c"), "alternatives only");
+}
+
+#define DEFS(ref, names) "{\"$ref\":\"#/$defs/" ref "\",\"$defs\":{" names "}}"
+
+/* A reference is a URI's fragment, whose names some generators leave as they are. */
+static void check_pointers(void)
+{
+    valid(DEFS("A%3Cb%3e", "\"A<b>\":{\"type\":\"boolean\"}"), "true", 1);
+    valid(DEFS("A<b>", "\"A<b>\":{\"type\":\"boolean\"}"), "true", 1);
+    valid(DEFS("a~1b%25~0", "\"a/b%~\":{\"type\":\"boolean\"}"), "false", 1);
+    valid(DEFS("a%41", "\"a%41\":{\"type\":\"null\"}"), "null", 1);
+    valid(DEFS("a%41", "\"a%41\":{\"type\":\"null\"},\"aA\":{\"type\":\"boolean\"}"), "true", 1);
+    valid(DEFS("100%", "\"100%\":{\"type\":\"null\"}"), "null", 1);
+    valid(DEFS("%E4%B8%AD", "\"\xE4\xB8\xAD\":{\"type\":\"null\"}"), "null", 1);
+    rejected(DEFS("A%3C", "\"A<b>\":{\"type\":\"boolean\"}"), "points to no schema");
+    rejected(DEFS("a%00", "\"a\":{\"type\":\"boolean\"}"), "points to no schema");
+}
+
 static void check_schemas(void)
 {
     const char *person =
@@ -275,7 +321,8 @@ static void check_t11(void)
     valid("{\"type\":\"string\"}", "\"\\ud83d\\ude00\"", 1);
     valid("{\"type\":\"string\"}", "\"\\ud83d\"", -1);
     valid("{\"type\":\"string\"}", "\"\\ude00\"", -1);
-    rejected("{\"type\":\"string\",\"pattern\":\"^a|b$\"}", "parentheses");
+    check_alternatives();
+    check_pointers();
     rejected("{\"$ref\":\"http://x/y\"}", "$ref");
     rejected("{\"$ref\":\"#/nowhere\"}", "points to no schema");
     rejected("{\"type\":\"strin\"}", "type");

@@ -22,7 +22,9 @@ typedef struct spans {
 
 typedef struct pattern_reader {
     const char *s;
-    int depth, item, end, bar; /* item: something stands before that may be repeated */
+    int depth, item;     /* item: something stands before that may be repeated */
+    int begin, end;      /* the pattern's alternative, outside of groups, has ^, $ */
+    int whole;           /* nothing comes before or behind, anchors or not */
     sbuf *out;
     kvant_diag *diag;
     spans set;
@@ -354,6 +356,37 @@ static int put_group(pattern_reader *r)
     return KVANT_OK;
 }
 
+/* ---- alternatives of the whole pattern: each has anchors of its own ---- */
+
+static void open_alternative(pattern_reader *r)
+{
+    r->begin = *r->s == '^';
+    r->s += r->begin;
+    r->end = r->item = 0;
+    sbuf_puts(r->out, r->begin || r->whole ? "(" : "char* (");
+}
+
+static void end_alternative(pattern_reader *r)
+{
+    sbuf_puts(r->out, r->end || r->whole ? ") " : ") char* ");
+    if (!(r->begin && r->end) && !r->whole)
+        r->levels[0].most = FAR;
+    close_alternative(r);
+}
+
+static int put_bar(pattern_reader *r)
+{
+    if (r->depth == 0)
+        end_alternative(r);
+    else
+        close_alternative(r);
+    r->item = 0;
+    sbuf_puts(r->out, "| ");
+    if (r->depth == 0)
+        open_alternative(r);
+    return KVANT_OK;
+}
+
 static int put_next(pattern_reader *r)
 {
     char c = *r->s;
@@ -374,12 +407,7 @@ static int put_next(pattern_reader *r)
         sbuf_puts(r->out, ") ");
         r->item = 1;
         return KVANT_OK;
-    case '|':
-        r->bar |= r->depth == 0;
-        close_alternative(r);
-        r->item = 0;
-        sbuf_puts(r->out, "| ");
-        return KVANT_OK;
+    case '|': return put_bar(r);
     case '.':
         r->set.n = 0;
         add(&r->set, 0, 9);
@@ -390,10 +418,10 @@ static int put_next(pattern_reader *r)
     case '+':
     case '?':
     case '{': return put_repeat(r, c);
-    case '^': return bad(r, "^ is supported at the beginning only");
+    case '^': return bad(r, "^ is supported at the beginning of the pattern's alternatives only");
     case '$':
-        if (r->s[1])
-            return bad(r, "$ is supported at the end only");
+        if (r->depth || (r->s[1] && r->s[1] != '|'))
+            return bad(r, "$ is supported at the end of the pattern's alternatives only");
         r->s++;
         r->end = 1;
         return KVANT_OK;
@@ -410,24 +438,22 @@ static const char *known_pattern(const char *pattern)
 int grammar_from_pattern(const char *pattern, pattern_lengths *n, sbuf *out, kvant_diag *diag)
 {
     pattern = known_pattern(pattern);
-    pattern_reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw };
-    int begin = pattern[0] == '^';
+    pattern_reader r = { .s = pattern, .out = out, .diag = diag, .more = n->more, .cap = n->cap, .raw = n->raw,
+                         .whole = n->whole };
+    const char *quote = n->raw ? "" : "\"\\\"\" ";
 
     r.levels[0] = (level){ 0, 0, -1, -1 };
-    r.s += begin;
-    const char *quote = n->raw ? "" : "\"\\\"\" ", *any = begin || n->whole ? "" : "char* ";
-    sbuf_printf(out, "%s%s(", quote, any);
+    sbuf_printf(out, "%s(", quote);
+    open_alternative(&r);
     while (*r.s && !out->error) /* full: the caller says so, and nothing more is worth its work */
         KVANT_TRY(put_next(&r));
     if (out->error)
         return KVANT_OK;
     if (r.depth)
         return bad(&r, "group is not closed");
-    if (r.bar && (begin || r.end))
-        return bad(&r, "^ or $ beside | needs parentheses");
-    sbuf_printf(out, ") %s%s", r.end || n->whole ? "" : "char* ", quote);
-    close_alternative(&r);
+    end_alternative(&r);
+    sbuf_printf(out, ") %s", quote);
     n->least = r.levels[0].other_least;
-    n->most = r.levels[0].other_most >= FAR || ((!begin || !r.end) && !n->whole) ? -1 : r.levels[0].other_most;
+    n->most = r.levels[0].other_most >= FAR ? -1 : r.levels[0].other_most;
     return KVANT_OK;
 }

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/text/sbuf.h"
 
-/* Literals, classes, \d \w \s, ., groups, |, * + ? {m,n}, and ^ $ at the ends.  KVANT_EINVAL says what else was found.
- * Characters that JSON escapes come out only where the pattern names them. */
+/* Literals, classes, \d \w \s, ., groups, |, * + ? {m,n}, and ^ $ at the ends of the whole or of its alternatives.
+ * KVANT_EINVAL says what else was found.  Characters that JSON escapes come out only where the pattern names them. */
 typedef struct pattern_lengths {
     int more, cap; /* in: repetitions without end come so often more at least, and cap times more than that; -1 */
     int whole;     /* in: nothing comes before or behind what the pattern matches, anchors or not */

@@ -58,6 +58,8 @@ int schema_made(schema_maker *m, json_t *v); /* keeps v, whose reference it take
 /* Joins a schema with all that it refers to and allOf into one object: const as enum, types as lists, oneOf as
  * anyOf.  *flat lives as long as m. */
 int schema_flatten(schema_maker *m, int at, const json_t *schema, json_t **flat);
+/* "#/$defs/Name" -> the schema that it points to, or NULL.  In a URI %3C is "<"; names that came as they are do too. */
+const json_t *schema_pointed(const json_t *root, const char *ref);
 int schema_reference(const schema_maker *m, int at, const json_t *ref, const json_t **schema);
 
 /* ---- schema_accept.c ---- */

@@ -25,39 +25,63 @@ static json_t *both(const json_t *a, const json_t *b)
     return json_equal((json_t *)a, (json_t *)b) ? json_incref((json_t *)a) : json_pack("{s:[O,O]}", "allOf", a, b);
 }
 
-/* "#/$defs/Name" -> the schema it points to. */
-static int resolve(const schema_maker *m, int at, const char *ref, const json_t **schema)
+enum { MOST_KEY = 256 };
+
+static int hex_digit(char c)
 {
-    const json_t *v = m->jobs[at].root;
-    char key[256];
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* The key behind the slash that s begins with; percent: %XX is a byte.  Returns what comes behind it. */
+static const char *take_key(const char *s, int percent, char key[MOST_KEY])
+{
+    size_t n = 0;
+
+    for (s++; *s && *s != '/' && n + 1 < MOST_KEY; s++) {
+        const int byte = percent && *s == '%' && hex_digit(s[1]) >= 0 && hex_digit(s[2]) >= 0 && strncmp(s, "%00", 3);
+        const int escaped = *s == '~' && (s[1] == '0' || s[1] == '1');
+        key[n++] = byte ? (char)(hex_digit(s[1]) * 16 + hex_digit(s[2])) : escaped ? (s[1] == '0' ? '~' : '/') : *s;
+        s += byte ? 2 : escaped;
+    }
+    key[n] = 0;
+    return s;
+}
+
+static const json_t *member(const json_t *v, const char *key)
+{
+    int index = 0, used = 0;
+
+    if (!json_is_array(v))
+        return json_object_get(v, key);
+    return sscanf(key, "%9d%n", &index, &used) == 1 && !key[used] ? json_array_get(v, (size_t)index) : NULL;
+}
+
+const json_t *schema_pointed(const json_t *root, const char *ref)
+{
+    char key[MOST_KEY], plain[MOST_KEY];
 
     if (ref[0] != '#' || (ref[1] && ref[1] != '/'))
-        return schema_fail(m, at, "$ref", "only references inside the schema (#/...) are supported");
-    for (const char *s = ref + 1; *s == '/' && v;) {
-        size_t n = 0;
-        for (s++; *s && *s != '/' && n + 1 < sizeof key; s++) {
-            int escaped = *s == '~' && (s[1] == '0' || s[1] == '1');
-            key[n++] = escaped ? (s[1] == '0' ? '~' : '/') : *s;
-            s += escaped;
-        }
-        key[n] = 0;
-        int index = 0, used = 0;
-        if (json_is_array(v))
-            v = sscanf(key, "%9d%n", &index, &used) == 1 && used == (int)n ? json_array_get(v, (size_t)index) : NULL;
-        else
-            v = json_object_get(v, key);
+        return NULL;
+    for (const char *s = ref + 1; *s == '/' && root;) {
+        take_key(s, 0, plain);
+        s = take_key(s, 1, key);
+        if (*s && *s != '/') /* longer than any name */
+            return NULL;
+        const json_t *next = member(root, key);
+        root = next ? next : member(root, plain);
     }
-    if (!json_is_object(v) && !json_is_boolean(v))
-        return schema_fail(m, at, "$ref", "points to no schema");
-    *schema = v;
-    return KVANT_OK;
+    return json_is_object(root) || json_is_boolean(root) ? root : NULL;
 }
 
 int schema_reference(const schema_maker *m, int at, const json_t *ref, const json_t **schema)
 {
     if (!json_is_string(ref))
         return schema_fail(m, at, "$ref", "wanted a string");
-    return resolve(m, at, json_string_value(ref), schema);
+    const char *text = json_string_value(ref);
+    if (text[0] != '#' || (text[1] && text[1] != '/'))
+        return schema_fail(m, at, "$ref", "only references inside the schema (#/...) are supported");
+    *schema = schema_pointed(m->jobs[at].root, text);
+    return *schema ? KVANT_OK : schema_fail(m, at, "$ref", "points to no schema");
 }
 
 /* ---- two values of one keyword ---- */

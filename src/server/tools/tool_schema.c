@@ -4,43 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "server/grammar/grammar_schema.h"
 
 enum { MOST_DEPTH = 24, MOST_SCHEMAS = 4096, MOST_LISTED = 256 };
-
-/* ---- $ref ---- */
-
-/* One part of a JSON pointer, ~0 and ~1 undone; 0: too long. */
-static int pointer_part(const char **at, char *out, size_t cap)
-{
-    size_t n = 0;
-
-    for (; **at && **at != '/'; ++*at) {
-        if (n + 1 >= cap)
-            return 0;
-        if (**at == '~' && ((*at)[1] == '0' || (*at)[1] == '1'))
-            out[n++] = *++*at == '0' ? '~' : '/';
-        else
-            out[n++] = **at;
-    }
-    out[n] = 0;
-    return 1;
-}
-
-static const json_t *pointed(const json_t *root, const char *ref)
-{
-    char part[256];
-
-    if (*ref++ != '#')
-        return NULL;
-    while (root && *ref == '/') {
-        ref++;
-        if (!pointer_part(&ref, part, sizeof part))
-            return NULL;
-        root = json_is_array(root) ? json_array_get(root, strspn(part, "0123456789") ? strtoul(part, NULL, 10) : 0)
-                                   : json_object_get(root, part);
-    }
-    return *ref ? NULL : root;
-}
 
 typedef struct look {
     const json_t *root;
@@ -61,7 +27,7 @@ static const json_t *target(const look *l, const json_t *schema)
 {
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
 
-    return ref ? pointed(l->root, ref) : NULL;
+    return ref ? schema_pointed(l->root, ref) : NULL;
 }
 
 /* ---- types ---- */
