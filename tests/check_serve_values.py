@@ -107,6 +107,29 @@ def check_found(s):
         C.ok(status == 400 and message == f"{field}: found 1e400, wanted true or false", message)
 
 
+def check_parts(s):
+    """What is no text is refused by its type; texts may be called as other APIs call them."""
+    def chat(part):
+        return s.post(CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, part]}], "max_tokens": 1})
+    for kind in ("image_url", "input_audio", "file", "video_url", "image", "media_marker", "tool_result", "Text"):
+        status, r = chat({"type": kind, kind: {"url": "data:image/png;base64,AA"}})
+        C.ok(status == 400 and f'part 1: type: found "{kind}", wanted text' in r["error"]["message"], f"part {kind}: {status} {r}")
+        status, r = s.post(RESPONSES, {"input": [{"role": "user", "content": [{"type": kind, "image_url": "x"}]}]})
+        C.ok(status == 400 and f'part 0: type: found "{kind}"' in r["error"]["message"], f"part {kind}: {status} {r}")
+        status, r = s.post(MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": kind}]}]}], "max_tokens": 1})
+        C.ok(status == 400 and f'block 0: type: found "{kind}"' in r["error"]["message"], f"block {kind}: {status} {r}")
+    for part in (None, "x", {"text": "x"}, {"type": "text"}, {"type": "refusal"}, {"type": 5}):
+        status, r = chat(part)
+        C.ok(status == 400 and "part 1" in r["error"]["message"], f"part {part}: {status} {r}")
+    want = s.post("/apply-template", {"messages": [{"role": "assistant", "content": "ab"}, *USER]})[1]["prompt"]
+    for kind, key in (("text", "text"), ("input_text", "text"), ("output_text", "text"), ("refusal", "refusal")):
+        r = s.post("/apply-template", {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": kind, key: "b"}]}, *USER]})
+        C.ok(r[0] == 200 and r[1]["prompt"] == want, f"part {kind}: {r}")
+    for choice in ("any", {"type": "any"}, {"function": {"name": "f"}}, 5, ["auto"]):
+        status, r = s.post(CHAT, {"messages": USER, "tools": [TOOL], "tool_choice": choice})
+        C.ok(status == 400 and "found " + json.dumps(choice, separators=(",", ":")) in r["error"]["message"], f"tool_choice {choice}: {status} {r}")
+
+
 def main():
     if not built(BUILD):
         print("SKIP check_serve_values: built without the server")
@@ -116,6 +139,7 @@ def main():
         check_texts(s)
         check_numbers(s)
         check_found(s)
+        check_parts(s)
         status, answer = s.post(CHAT, {"messages": USER, "max_tokens": 1})
         C.ok(status == 200 and answer["choices"], "still answers")
     return C.end()

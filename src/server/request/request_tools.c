@@ -22,8 +22,8 @@ static int read_named(const json_t *v, api_request *r, api_error *e)
     const char *name = body_text(json_object_get(json_object_get(v, "function"), "name"));
 
     if (!type || strcmp(type, "function") != 0 || !name)
-        return api_fail(
-            e, BAD, "tool_choice",
+        return body_wrong(
+            e, "tool_choice", v,
             "tool_choice: wanted auto, none, required or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     r->only = tool_set_find(r->tools, name, strlen(name));
     r->calls = CALLS_WANTED;
@@ -56,8 +56,8 @@ static int read_choice(const json_t *o, api_request *r, api_error *e)
             r->calls = i;
             return API_OK;
         }
-    return api_fail(e, BAD, "tool_choice",
-                    "tool_choice: wanted auto, none, required or an object with a function's name");
+    return body_wrong(e, "tool_choice", v,
+                      "tool_choice: wanted auto, none, required or an object with a function's name");
 }
 
 static int check_model_calls(const request_env *env, api_error *e)

@@ -28,7 +28,8 @@ static int join_blocks(const json_t *content, const char *key, sbuf *text, api_e
     {
         const char *type = text_of(b, "type"), *more = text_of(b, "text");
         if (!type || strcmp(type, "text") != 0 || !more)
-            return bad(e, key, "only blocks of type text are supported here");
+            return body_wrong(e, key, json_object_get(b, "type"), "%s: block %zu: type: wanted text with its text", key,
+                              i);
         sbuf_puts(text, more);
     }
     return text->error ? api_no_memory(e) : API_OK;

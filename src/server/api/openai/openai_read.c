@@ -10,15 +10,27 @@
 #include "server/request/json_scan.h"
 #include "server/tools/tool_generic.h"
 
+/* The text of a part: a text, as chats, responses and their histories call it; NULL: it is another thing. */
+static const json_t *part_text(const json_t *part)
+{
+    static const char *const types[] = { "text", "input_text", "output_text", "refusal" };
+    const char *type = body_text(json_object_get(part, "type"));
+
+    for (int i = 0; i < 4 && type; i++)
+        if (strcmp(type, types[i]) == 0)
+            return json_object_get(part, i < 3 ? "text" : type);
+    return NULL;
+}
+
 /* Appends a part of a message's content, which must be text. */
 static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *out, api_error *e)
 {
-    const char *type = body_text(json_object_get(part, "type"));
-    const json_t *s = json_object_get(part, "text");
+    const json_t *type = json_object_get(part, "type"), *s = part_text(part);
 
-    if (!type || strcmp(type, "text") != 0)
-        return api_fail(e, type ? API_UNSUPPORTED : BAD, key,
-                        "%s: item %d: only parts of type text are supported", key, i);
+    if (!s && strcmp(body_text(type) ? body_text(type) : "", "text") != 0) {
+        body_wrong(e, key, type, "%s: item %d: part %zu: type: wanted text; models see texts only", key, i, k);
+        return e->kind = body_text(type) ? API_UNSUPPORTED : BAD;
+    }
     if (!body_is_text(s))
         return body_wrong(e, key, s, "%s: item %d: part %zu: wanted text", key, i, k);
     sbuf_put(out, body_text(s), json_string_length(s));

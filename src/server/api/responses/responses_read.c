@@ -54,8 +54,9 @@ static int put_content(const json_t *content, const char *type, json_t *to, api_
         const char *key = is(p, "type", "refusal") ? "refusal" : "text";
         json_t *text = json_object_get(p, key);
         if (!body_is_text(text))
-            return api_fail(e, API_UNSUPPORTED, "input", "input: %s: part %zu: only parts of text are supported", type,
-                            i);
+            return body_wrong(e, "input", json_object_get(p, "type"),
+                              "input: %s: part %zu: type: wanted input_text, output_text or refusal with its text",
+                              type, i);
         if (json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text)) != 0)
             return api_no_memory(e);
     }
