@@ -36,7 +36,7 @@ CASES = [
     ("ends", "src/model/a.c", BODY + "void f(void)\n{\n    abort();\n}\n", BODY + "void f(void)\n{\n    assert(1);\n}\n"),
     ("global", "src/formats/a.c", BODY + "static int count = 0;\n", BODY + "static const int count = 0;\n"),
     ("function-length", "src/engine/a.c", BODY + "int f(int x)\n{\n" + LONG + "}\n", BODY + "int f(int x)\n{\n    x++;\n}\n"),
-    ("file-length", "src/engine/a.c", BODY + "\n" * 1001, BODY + "\n" * 900),
+    ("file-length", "tests/check_a.c", BODY + "\n" * 1001, BODY + "\n" * 900),
     ("line-length", "src/engine/a.c", BODY + "int x" + "x" * 120 + ";\n", BODY + "int x;\n"),
     ("whitespace", "src/engine/a.c", BODY + "\tint x;\n", BODY + "    int x;\n"),
     ("file-header", "src/engine/a.c", "#include <stdio.h>\n", BODY + "#include <stdio.h>\n"),
@@ -93,6 +93,8 @@ CASES = [
     *(("struct-size", "src/engine/a.h", BODY + bad, BODY + good) for bad, good in (
         ("struct a {\n" + "    int x, y;\n" * 20 + "    int z;\n};\n", "struct a {\n" + "    int x, y;\n" * 20 + "};\n"),
         ("typedef struct {\n" + "    int (*f)(int a, int b);\n" * 41 + "} a;\n", "typedef struct {\n" + "    int (*f)(int a, int b);\n" * 40 + "} a;\n"))),
+    *(("src-length", path, BODY + "\n" * 500, BODY + "\n" * 499) for path in ("src/engine/a.c", "src/base/a.h", "src/devices/cuda/a.cu", "src/devices/cuda/a.cuh")),
+    ("src-length", "tools/long_files.txt", "src/engine/gone.c 3\n", "# none\n"),
     ("struct-name", "src/engine/a.c", BODY + "typedef struct {\n    int x;\n} one;\n", BODY + "struct two {\n    int x;\n};\n"),
     ("struct-name", "tools/struct_names.txt", "gone\n", "# none\n"),
 ]

@@ -3,7 +3,7 @@
  * its bits.  It happens before the next step, for all sequences at once, or when a state is asked for (kv_settle). */
 #include <string.h>
 
-#include "engine/draft/pass.h"
+#include "engine/pass/pass.h"
 #include "engine/place/profile.h"
 #include "engine/tensor/tensor.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/draft/pass.h"
+#include "engine/pass/pass.h"
 #include "engine/place/profile.h"
 
 int engine_mtp_create(kvant_engine *e, kvant_diag *diag)
