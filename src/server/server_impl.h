@@ -181,14 +181,19 @@ typedef struct models {
     pthread_t thread;
 } models;
 
+/* The first address that is listened to, for the start's message and the end. */
+typedef struct server_address {
+    char url[160], socket_path[108];
+    uint64_t socket_inode; /* of what we made under socket_path */
+    int port;
+} server_address;
+
 struct server {
     server_params p;
     struct MHD_Daemon *daemon;
     int listen_fds[LISTEN_MOST], n_listen, listens; /* listens: those but the first are watched */
     int epoll, event_fd, timer_fd, signal_fd, mhd_fd;
-    char url[160], socket_path[108];
-    uint64_t socket_inode; /* of what we made under socket_path */
-    int port;
+    server_address address;
     _Atomic uint64_t gone, http[6]; /* clients that left before their body was read; responses by status / 100 */
     int64_t started_ns, wall_s;
     _Atomic uint64_t next_id;

@@ -97,7 +97,7 @@ static int host_allowed(const head_text *h)
     const server *s = h->c->s;
     const char *host = field(h, "Host");
 
-    if (server_has_keys(s) || s->socket_path[0])
+    if (server_has_keys(s) || s->address.socket_path[0])
         return 1;
     return (!host || is_our_host(s, host)) && (!h->authority[0] || is_our_host(s, h->authority));
 }

@@ -191,7 +191,7 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
 
 const char *server_url(const server *s)
 {
-    return s->url;
+    return s->address.url;
 }
 
 int server_killed_by(const server *s)
@@ -206,7 +206,7 @@ int server_stuck(const server *s)
 
 int server_port(const server *s)
 {
-    return s->port;
+    return s->address.port;
 }
 
 static void close_fd(int fd)

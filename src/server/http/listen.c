@@ -60,9 +60,9 @@ static int listen_unix(server *s, kvant_diag *diag)
     if (*fd < 0 || bind(*fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(*fd, 1024) != 0)
         return kvant_fail(diag, KVANT_EIO, "%s: %s", s->p.host, strerror(errno));
     if (lstat(a.sun_path, &st) == 0)
-        s->socket_inode = st.st_ino;
-    snprintf(s->socket_path, sizeof s->socket_path, "%s", a.sun_path);
-    snprintf(s->url, sizeof s->url, "unix:%s", a.sun_path);
+        s->address.socket_inode = st.st_ino;
+    snprintf(s->address.socket_path, sizeof s->address.socket_path, "%s", a.sun_path);
+    snprintf(s->address.url, sizeof s->address.url, "unix:%s", a.sun_path);
     return KVANT_OK;
 }
 
@@ -78,13 +78,13 @@ static int is_loopback(const struct sockaddr *a)
 /* Name of one of the addresses, and as it stands in a URL. */
 static void tell_address(server *s, const char *name)
 {
-    char url[sizeof s->url];
+    char url[sizeof s->address.url];
 
-    snprintf(url, sizeof url, strchr(name, ':') ? "http://[%.100s]:%d" : "http://%.100s:%d", name, s->port);
+    snprintf(url, sizeof url, strchr(name, ':') ? "http://[%.100s]:%d" : "http://%.100s:%d", name, s->address.port);
     if (s->n_listen > 1)
         log_msg(LOG_INFO, "also listening on %s", url);
     else
-        memcpy(s->url, url, sizeof url);
+        memcpy(s->address.url, url, sizeof url);
 }
 
 static int bind_address(server *s, const char *name, const struct addrinfo *a, kvant_diag *diag)
@@ -106,9 +106,9 @@ static int bind_address(server *s, const char *name, const struct addrinfo *a, k
     setsockopt(*fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer); /* connections inherit it */
     if (bind(*fd, a->ai_addr, a->ai_addrlen) != 0 || listen(*fd, 1024) != 0)
         return kvant_fail(diag, errno == EADDRINUSE ? KVANT_EBUSY : KVANT_EIO, "--host %s --port %d: %s", name,
-                          s->port, strerror(errno));
+                          s->address.port, strerror(errno));
     getsockname(*fd, (struct sockaddr *)&own, &size);
-    s->port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port
+    s->address.port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port
                                              : ((struct sockaddr_in6 *)(void *)&own)->sin6_port);
     tell_address(s, name);
     return KVANT_OK;
@@ -120,7 +120,7 @@ static int listen_tcp(server *s, const char *name, kvant_diag *diag)
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list;
     char port[16];
 
-    snprintf(port, sizeof port, "%d", s->port);
+    snprintf(port, sizeof port, "%d", s->address.port);
     int code = getaddrinfo(name, port, &hints, &list);
     if (code != 0)
         return kvant_fail(diag, KVANT_EINVAL, "--host %s: %s", name, gai_strerror(code));
@@ -141,7 +141,7 @@ int listen_open(server *s, kvant_diag *diag)
     char name[256];
     size_t n;
 
-    s->port = s->p.port;
+    s->address.port = s->p.port;
     if (is_socket_path(s->p.host) && (s->p.host[0] == '/' || !strchr(s->p.host, ',')))
         return listen_unix(s, diag);
     for (const char *p = s->p.host;; p += n + 1) {
@@ -215,8 +215,9 @@ static void remove_socket(const server *s)
 {
     struct stat st;
 
-    if (s->socket_path[0] && lstat(s->socket_path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == s->socket_inode)
-        unlink(s->socket_path);
+    if (s->address.socket_path[0] && lstat(s->address.socket_path, &st) == 0 && S_ISSOCK(st.st_mode) &&
+        st.st_ino == s->address.socket_inode)
+        unlink(s->address.socket_path);
 }
 
 void listen_close(server *s)
