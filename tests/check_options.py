@@ -33,7 +33,7 @@ POPULAR = [
     ("N", "--defrag-thold 0.1"), ("N", "--slots"), ("A", "--no-slots"), ("N", "--metrics"), ("N", "--props"), ("N", "--perf"),
     ("N", "--no-perf"), ("A", "--offline"), ("N", "--verbose-prompt"), ("A", "--color off"), ("N", "-kvu"), ("N", "--no-kv-unified"),
     ("N", "-nkvo"), ("N", "--no-kv-offload"), ("A", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-sm layer"), ("R", "-sm row", "wanted none, layer or tensor"), ("N", "-sm tensor"), ("N", "-ts 1,0"), ("N", "-ts 0/3/0"), ("R", "-ts 1,1", "wanted one share"),
-    ("R", "--tensor-split 3,0,1", "as many devices"), ("R", "-ts x", "shares such as"), ("R", "-mg 1", "cuda:1"), ("R", "-ot exps=TPU0", "device tpu:0: unknown"),
+    ("R", "--tensor-split 3,0,1", "as many devices"), ("R", "-ts x", "shares such as"), ("R", "-ts 1e400", "shares such as"), ("R", "-ts 0,0", "one share above 0"), ("R", "-mg 1", "cuda:1"), ("R", "-ot exps=TPU0", "device tpu:0: unknown"),
     ("R", "-ot exps", "PATTERN=DEVICE"), ("R", "-ncmoe x", "wanted"), ("A", "--spec-type none"), ("R", "--spec-type draft-mtp", "no block that predicts further tokens"),
     ("N", "-mg 0"), ("N", "-ot exps=CPU"), ("N", "--cpu-moe"), ("N", "-ncmoe 4"), ("N", "--no-op-offload"), ("N", "--check-tensors"),
     ("N", "--no-mmproj"), ("R", "--mmproj x.gguf", "text only"), ("A", "--mirostat 0"), ("A", "--mirostat 2"), ("R", "--mirostat 3", "from 0 to 2"),

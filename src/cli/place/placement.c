@@ -27,13 +27,16 @@ static int check_shares(const opts *o, kvant_diag *diag)
 
     for (char *end = NULL;; s = end + 1) {
         const double share = strtod(s, &end);
-        if (end == s || !(share >= 0) || !strchr(",/", *end))
+        if (end == s || !(share >= 0 && share <= 1e6) || !strchr(",/", *end))
             return kvant_fail(diag, KVANT_EINVAL, "%s: \"%.60s\", wanted shares such as 3,1",
                               opt_origin(o, OPT_TENSOR_SPLIT), opt_str(o, OPT_TENSOR_SPLIT));
         devices += share > 0;
         if (!*end)
             break;
     }
+    if (devices == 0)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: \"%.60s\", wanted one share above 0",
+                          opt_origin(o, OPT_TENSOR_SPLIT), opt_str(o, OPT_TENSOR_SPLIT));
     if (devices < 2)
         return KVANT_OK;
     return missed(o, OPT_TENSOR_SPLIT, "one share (--device chooses whose), or as many devices: -dev A,B", diag);
