@@ -164,11 +164,26 @@ def check_metrics(s):
     C.ok(status == 200 and int(headers["process-start-time-unix"]) > 1e9, headers)
     for name in ("prompt_tokens_total", "tokens_predicted_total", "n_decode_total", "n_tokens_max", "prompt_seconds_total", "predicted_tokens_seconds"):
         C.ok(float(lines["llamacpp:" + name]) > 0, (name, lines))
+    again = s.request("GET", "/metrics")[2].decode()
+    C.ok("llamacpp:predicted_tokens_seconds 0\n" in again and "llamacpp:prompt_tokens_seconds 0\n" in again, "rates are of what came since the last scrape")
     C.ok(lines["llamacpp:requests_processing"] == "0" and float(lines["llamacpp:n_tokens_max"]) >= 256, lines)
 
 
 def preflight(s, origin):
     return s.request("OPTIONS", "/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})[1].get("access-control-allow-origin")
+
+
+def check_credentials():
+    """llama-server's other options of CORS; * goes back as the origin where pages may send cookies, and only there."""
+    ask = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-own"}
+    for more, origin, credentials, headers, methods in (
+            ((), "*", None, "x-own", "GET, POST, DELETE, OPTIONS"), (("--cors-credentials",), "http://a.example", "true", "x-own", "GET, POST, DELETE, OPTIONS"),
+            (("--cors-headers", "*", "--cors-methods", "POST"), "*", None, "*", "POST")):
+        with Server(BUILD, "-np", "1", "-c", "256", "--cors-origins", "*", *more) as s:
+            h = s.request("OPTIONS", "/completions", headers=ask)[1]
+            C.ok([h.get("access-control-" + k) for k in ("allow-origin", "allow-credentials", "allow-headers", "allow-methods")] ==
+                 [origin, credentials, headers, methods], (more, h))
+            C.ok(s.request("GET", "/health")[1].get("access-control-allow-credentials") is None, "without an origin")
 
 
 def check_origins(s):
@@ -267,6 +282,7 @@ def main():
     if not built(BUILD):
         print("SKIP check_serve_llama: this build has no server")
         return C.end()
+    check_credentials()
     with Server(BUILD, "-np", "2", "-c", "256", "--metrics-compat", "llamacpp,vllm", "--cors-origins", "http://a.example,localhost") as s:
         for check in (check_prompts, check_fields, check_chat, check_progress, check_prefill, check_timings, check_responses, check_metrics, check_origins):
             check(s)

@@ -31,6 +31,7 @@ static const struct {
     { "ollama-embed", REQUEST_OLLAMA_EMBED, -1, "" },
     { "ollama-show", REQUEST_OLLAMA_SHOW, -1, "" },
     { "cohere-embed", REQUEST_COHERE_EMBED, -1, "" },
+    { "predict", REQUEST_PREDICT, -1, "" },
     { "tgi", REQUEST_TGI, BODY_TGI_ROOT, "{\"inputs\":\"a\"" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };

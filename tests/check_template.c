@@ -86,7 +86,7 @@ static void test_choice(void)
         chat_template_close(c);
     }
     CHECK(choose(NULL, "vicuna", &c, &from_file, &diag) == KVANT_EINVAL && !c && strstr(diag.text, "--chat-template") &&
-              strstr(diag.text, "chatml, llama3, mistral, gemma"),
+              strstr(diag.text, "chatml, llama3, mistral, gemma, command-r"),
           "%s", diag.text);
     CHECK(choose(NULL, "{{ 1 + }}", &c, &from_file, &diag) == KVANT_EFORMAT && !c && strstr(diag.text, "line 1"), "%s",
           diag.text);
@@ -136,6 +136,8 @@ static void test_built_in(void)
 {
     const kvant_chat_msg m[] = { { "system", "S" }, { "user", "U" }, { "assistant", "A" }, { "user", "V" } };
 
+    expect("command-r", m, 2, 1, "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>S<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>U"
+                                 "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>");
     expect("gemma", m, 2, 1, "<start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\n");
     expect("gemma", m + 1, 2, 0, "<start_of_turn>user\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n");
     expect("mistral", m, 3, 0, "[INST] S\n\nU[/INST] A");
@@ -229,6 +231,7 @@ static void test_bad_messages(void)
         { "chatml", { { "user", "x" }, { "user", NULL } }, 2, "message 1" },
         { "chatml", { { "", "x" } }, 1, "message 0" },
         { "gemma", { { "tool", "x" } }, 1, "no role tool" },
+        { "command-r", { { "tool", "x" } }, 1, "no role tool" },
         { "mistral", { { "function", "x" } }, 1, "no role function" },
         { "mistral", { { "user", "x" }, { "system", "x" } }, 2, "must be the first" },
     };

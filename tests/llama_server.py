@@ -5,6 +5,9 @@ model alone is left out: its exact texts, and how many tokens its vocabulary mak
 that they download is one of ours.  What fails is listed, with the
 reason, in docs/evidence/llama-server-tests.md; a failure beyond that list, or one of the list that passes, fails this test.
 
+With KVANT_LLAMA_PLAIN=1 nothing is mapped but the model and a template: their flags as they stand, their texts, their counts; the list is
+docs/evidence/llama-server-plain.md.
+
 One file in three parts: the test; the program that stands in for llama-server (--launch); a pytest plugin (when pytest imports it)."""
 import collections
 import os
@@ -19,7 +22,8 @@ import xml.etree.ElementTree as ET
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-LIST = os.path.join(ROOT, "docs", "evidence", "llama-server-tests.md")
+PLAIN = os.environ.get("KVANT_LLAMA_PLAIN") == "1"
+LIST = os.path.join(ROOT, "docs", "evidence", "llama-server-plain.md" if PLAIN else "llama-server-tests.md")
 MODEL = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
 TEMPLATE = "../../../models/templates/Qwen-Qwen2.5-7B-Instruct.jinja"   # where none is asked for; as theirs it knows tools
 NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url", "--offline", "--ctx-size"}
@@ -55,18 +59,23 @@ def served(flags, out):
         out = ["--models-preset", os.environ["KVANT_ROUTED"]] + out
     elif not flags.keys() & {"--models-dir", "--models-preset"}:
         return ["--model", model_of(flags)] + out
-    return ["--admin-key" if x == "--api-key" else x for x in out]
+    return ["--admin-key" if x == "--api-key" and not PLAIN else x for x in out]
 
 
 def mapped(args):
     """kvant's arguments.  -c counts the tokens of all slots there, of one here."""
     out, flags, i = [], {}, 0
-    args = [x.replace("_", "-") if x.startswith("--") else x for x in args]     # as theirs reads them
+    if not PLAIN:
+        args = [x.replace("_", "-") if x.startswith("--") else x for x in args]     # as theirs reads them
     while i < len(args):
         takes = i + 1 < len(args) and (not args[i + 1].startswith("-") or args[i + 1].lstrip("-").isdigit())
         flags[args[i]] = args[i + 1] if takes else True
-        out += [] if args[i] in NOT_MAPPED else args[i:i + 1 + takes]
+        out += [] if args[i] in NOT_MAPPED and not (PLAIN and args[i] == "--ctx-size") else args[i:i + 1 + takes]
         i += 1 + takes
+    if not flags.keys() & {"--chat-template", "--chat-template-file"}:
+        out += ["--chat-template-file", TEMPLATE]
+    if PLAIN:
+        return served(flags, out)
     if "--ctx-size" in flags:
         slots = 1 if "--kv-unified" in flags else int(flags.get("--parallel", 1))
         out += ["--ctx-size", str(int(flags["--ctx-size"]) // slots)]
@@ -75,9 +84,7 @@ def mapped(args):
     else:
         out += ["--no-metrics"]                 # their default, as what follows
     if "--cors-origins" not in flags:
-        out += ["--cors-origins", "*"]
-    if not flags.keys() & {"--chat-template", "--chat-template-file"}:
-        out += ["--chat-template-file", TEMPLATE]
+        out += ["--cors-origins", "*", "--cors-credentials", "--cors-headers", "*"]
     return served(flags, out)
 
 
@@ -86,7 +93,8 @@ def mapped(args):
 
 def pytest_configure():
     import utils                                # theirs
-    utils.match_regex = lambda regex, text: isinstance(text, str)
+    if not PLAIN:
+        utils.match_regex = lambda regex, text: isinstance(text, str)
     utils.ServerPreset.load_all = staticmethod(lambda: None)
 
     def no_download(url, output_file_path=None):
@@ -96,6 +104,8 @@ def pytest_configure():
             return os.environ["KVANT_DRAFT_MODEL"]
         raise RuntimeError(f"a download: {url}")
     utils.download_file = no_download
+    if PLAIN:
+        return
     add = utils.ServerProcess.make_request
 
     def without_own(self, method, path, *args, **kw):
@@ -122,11 +132,11 @@ def copy_tests(source, folder):
         if name.endswith(".py"):
             with open(path, encoding="utf-8") as f:
                 text = f.read()
-            for _, short, long in (x for x in LENGTHS if x[0] == name):
+            for _, short, long in (x for x in LENGTHS if x[0] == name and not PLAIN):
                 assert short in text, f"{name}: {short} is not there"
                 text = text.replace(short, long)
             with open(path, "w", encoding="utf-8") as f:
-                f.write(COUNTS.sub(r"\1pass", text))
+                f.write(text if PLAIN else COUNTS.sub(r"\1pass", text))
     launcher = os.path.join(folder, "llama-server")
     with open(launcher, "w", encoding="utf-8") as f:
         f.write(f"#!/bin/sh\nexec '{sys.executable}' -S '{os.path.abspath(__file__)}' --launch \"$@\"\n")

@@ -279,7 +279,8 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->names.tags = opt_str(o, OPT_TAGS);
     p->keys = keys;
     p->api_prefix = opt_str(o, OPT_API_PREFIX) ? opt_str(o, OPT_API_PREFIX) : "";
-    p->cors_origins = opt_str(o, OPT_CORS);
+    p->cors = (struct server_cors){ opt_str(o, OPT_CORS), opt_str(o, OPT_CORS_METHODS), opt_str(o, OPT_CORS_HEADERS),
+                                    opt_flag(o, OPT_CORS_CREDENTIALS) };
     p->max_connections = (int)opt_int(o, OPT_MAX_CONNECTIONS);
     p->max_body = opt_int(o, OPT_MAX_BODY);
     p->max_body_memory = opt_int(o, OPT_MAX_BODY_MEMORY);

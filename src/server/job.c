@@ -60,6 +60,7 @@ void job_release(job *j)
     if (j->embed.request)
         atomic_fetch_sub(&j->s->budget.tenants[j->lane].texts, j->n_choices);
     embed_request_dispose(j->embed.request);
+    predict_free(j);
     sbuf_free(&j->out);
     answers_count_stream(j);
     work_free(j->work);
@@ -131,6 +132,8 @@ void job_gone(job *j)
     pthread_mutex_unlock(&j->lock);
     if (j->work)
         atomic_store(&j->work->left, 1);
+    if (j->kind == JOB_PREDICT)
+        predict_gone(j);
     if (was || !j->m)
         return;
     if (j->kind <= JOB_RERANK) {

@@ -96,7 +96,7 @@ typedef struct choice {
 enum { JOB_ID = 40 }; /* bytes of an id */
 enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
 
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK };
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK, JOB_PREDICT };
 
 /* How an API writes an answer.  All under job->lock or before the job is shared. */
 typedef struct answer_shape {
@@ -150,6 +150,18 @@ typedef struct live_answer {
     served *of; /* not held; NULL: of whichever was used last */
 } live_answer;
 
+/* JOB_PREDICT: several requests of one body; their answers, and those that made no job.  left: not ended yet. */
+typedef struct predict_item {
+    job *job;
+    jsonw reply;
+    api_error error;
+} predict_item;
+typedef struct predict_answer {
+    predict_item *items;
+    int n;
+    _Atomic int left;
+} predict_answer;
+
 /* The connection that waits for a job, and the lists that it is in; loop thread but for dirty. */
 typedef struct job_link {
     struct MHD_Connection *conn;
@@ -183,6 +195,8 @@ struct job {
     embed_answer embed;
     slot_answer slot;
     live_answer live;
+    predict_answer predict;
+    job *whole; /* that it is a part of, until it is done; under lock, and held */
     work *work;
     job_link link;
     choice choices[];
@@ -202,6 +216,13 @@ int job_submit_embed(job *j, embed_request *r, int key, const unsigned char salt
 void job_next_texts(job *j); /* one of its texts has ended: more of them.  Owner thread, without j->lock */
 /* The job's client has read: choices that were paused go on where too little is left to send.  Without j->lock. */
 void job_go_on(job *j);
+/* ---- api/native/predict.c ---- */
+void predict_ended(job *part); /* a part may be done: its whole hears of it.  Without part->lock */
+void predict_gone(job *j);
+void predict_whole(job *j, jsonw *w); /* under j->lock */
+void predict_free(job *j);
+
+/* ---- job.c ---- */
 /* The client left: cancels what runs. */
 void job_gone(job *j);
 /* Any thread: the loop shall look at it. */

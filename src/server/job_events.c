@@ -217,7 +217,9 @@ int job_event(void *user, const kvant_event *ev)
     }
     if (ev->kind == KVANT_EVENT_TOKEN || ev->kind == KVANT_EVENT_END || j->gen.progress)
         job_dirty(j);
-    if (ev->kind == KVANT_EVENT_END)
+    if (ev->kind == KVANT_EVENT_END) {
+        predict_ended(j);
         job_release(j);
+    }
     return answer;
 }

@@ -289,6 +289,12 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* A rate since the last scrape; tokens begin again where a model was loaded again. */
+static double rate_since(double n, double s, double n_seen, double s_seen)
+{
+    return n >= n_seen ? ratio(n - n_seen, s - s_seen) : 0;
+}
+
 /* How often a sequence carried drafts. */
 static double draft_steps(const kvant_session_stats *st)
 {
@@ -316,8 +322,11 @@ static void put_llamacpp(metrics *m, const kvant_session_stats *st, sbuf *out)
              (double)st->drafted);
     put_bare(out, "spec_decode_num_accepted_tokens_total", "counter", "Accepted ones.", (double)st->draft_accepted);
     put_bare(out, "spec_decode_num_drafts_total", "counter", "Drafts.", draft_steps(st));
-    put_bare(out, "prompt_tokens_seconds", "gauge", "Prompt tokens per second, all told.", ratio(read, prompt_s));
-    put_bare(out, "predicted_tokens_seconds", "gauge", "Generated tokens per second, all told.", ratio(made, decode_s));
+    put_bare(out, "prompt_tokens_seconds", "gauge", "Prompt tokens per second since the last scrape.",
+             rate_since(read, prompt_s, m->seen.read, m->seen.read_s));
+    put_bare(out, "predicted_tokens_seconds", "gauge", "Generated tokens per second since the last scrape.",
+             rate_since(made, decode_s, m->seen.made, m->seen.made_s));
+    m->seen = (struct metrics_seen){ read, prompt_s, made, decode_s };
     put_bare(out, "requests_processing", "gauge", "Requests that run now.", st->running);
     put_bare(out, "requests_deferred", "gauge", "Requests in the queue.", st->queued);
     put_bare(out, "n_busy_slots_per_decode", "gauge", "Decode rows of a step, on average.",

@@ -40,6 +40,9 @@ typedef struct metrics {
     } hist[METRIC_COUNT];
     _Atomic uint64_t finished[KVANT_FINISH_COUNT], rejected, gone;
     _Atomic uint64_t longest; /* tokens */
+    struct metrics_seen {
+        double read, read_s, made, made_s;
+    } seen; /* by the last who asked for llama-server's names; loop thread */
 } metrics;
 
 /* value: nanoseconds for times, tokens for counts. */

@@ -53,34 +53,39 @@ static int is_token_list(const char *s)
 
 /* The answer to a preflight.  Every header that the page asks for may be sent: what a header can do does not depend on
  * it (a key is still checked), and client libraries send some of their own (X-Stainless-*). */
-static void add_preflight(struct MHD_Connection *conn, struct MHD_Response *r)
+static void add_preflight(const struct server_cors *cors, struct MHD_Connection *conn, struct MHD_Response *r)
 {
     const char *asked = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Access-Control-Request-Headers");
 
+    if (cors->headers)
+        asked = cors->headers;
     MHD_add_response_header(r, "Access-Control-Allow-Headers",
                             asked && is_token_list(asked) ? asked : "authorization, content-type, x-api-key");
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    MHD_add_response_header(r, "Access-Control-Allow-Methods", cors->methods);
     MHD_add_response_header(r, "Access-Control-Max-Age", "600");
 }
 
 static void add_cors(const call *c, struct MHD_Connection *conn, struct MHD_Response *r)
 {
-    const char *list = c->s->p.cors_origins, *origin;
+    const char *list = c->s->p.cors.origins, *origin;
 
     if (!list)
         return;
     origin = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin");
-    if (strcmp(list, "*") == 0) {
+    const int any = strcmp(list, "*") == 0, credentials = c->s->p.cors.credentials;
+    if (any && !(credentials && origin)) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", "*");
-    } else if (origin && origin_listed(list, origin)) {
+    } else if (any || (origin && origin_listed(list, origin))) {
         MHD_add_response_header(r, "Access-Control-Allow-Origin", origin);
         MHD_add_response_header(r, "Vary", "Origin");
+        if (credentials)
+            MHD_add_response_header(r, "Access-Control-Allow-Credentials", "true");
     } else {
         return;
     }
     MHD_add_response_header(r, "Access-Control-Expose-Headers", "Retry-After, X-Kvant-Ignored-Fields");
     if (strcmp(c->method, "OPTIONS") == 0)
-        add_preflight(conn, r);
+        add_preflight(&c->s->p.cors, conn, r);
 }
 
 static enum MHD_Result queue(call *c, struct MHD_Connection *conn, int status, struct MHD_Response *r)
@@ -388,6 +393,8 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
         j->gen.shape->whole(j, &w);
     else if (!gone && !e.kind && (j->kind == JOB_EMBED || j->kind == JOB_RERANK))
         embed_whole(j, &w);
+    else if (!gone && !e.kind && j->kind == JOB_PREDICT)
+        predict_whole(j, &w);
     else if (!gone && !e.kind)
         route_slot_result(j, &w);
     pthread_mutex_unlock(&j->lock);

@@ -95,7 +95,11 @@ typedef struct server_params {
     server_renew renew;
     int access_log;           /* SERVER_LOG_*: a line on standard output for each request */
     const char *api_prefix;   /* in front of every route, "" for none */
-    const char *cors_origins; /* NULL: no CORS; "*", or a comma list of origins */
+    struct server_cors {
+        const char *origins;           /* NULL: no CORS; "*", or a comma list of origins */
+        const char *methods, *headers; /* of a preflight's answer; headers NULL: those that are asked for */
+        int credentials; /* pages may send cookies; the origin goes back instead of "*" */
+    } cors;
     int max_connections;
     int64_t max_body;        /* bytes */
     int64_t max_body_memory; /* of all bodies at once; 0: eight of the largest */

@@ -45,10 +45,18 @@ static const char gemma[] =
     "{% else %}{{ raise_exception('no role ' + message.role + ' in this format') }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
 
+static const char command_r[] =
+    "{{ bos_token }}{% for message in messages %}{% if message.role in ['system', 'user', 'assistant'] %}"
+    "{{ '<|START_OF_TURN_TOKEN|><|' + ('CHATBOT' if message.role == 'assistant' else message.role | upper) + "
+    "'_TOKEN|>' + (message.content or '') | trim + '<|END_OF_TURN_TOKEN|>' }}"
+    "{% else %}{{ raise_exception('no role ' + message.role + ' in this format') }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %}";
+
 static const struct {
     const char *name, *source;
-} built_in[] = { { "chatml", chatml }, { "llama3", llama3 }, { "mistral", mistral }, { "gemma", gemma } };
-#define BUILT_IN_NAMES "chatml, llama3, mistral, gemma"
+} built_in[] = { { "chatml", chatml }, { "llama3", llama3 }, { "mistral", mistral }, { "gemma", gemma },
+               { "command-r", command_r } };
+#define BUILT_IN_NAMES "chatml, llama3, mistral, gemma, command-r"
 
 /* ---- opening ---- */
 

@@ -24,7 +24,7 @@ static void open_server(void)
     p.port = 0;
     p.max_body = 4096;
     p.keys = &keys;
-    p.cors_origins = "*";
+    p.cors.origins = "*";
     if (auth_add(&keys, "key", 3, &diag) != KVANT_OK || server_open(&p, &s, &diag) != KVANT_OK) {
         fprintf(stderr, "fuzz_http: %s\n", diag.text);
         exit(1);

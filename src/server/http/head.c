@@ -116,7 +116,7 @@ static int is_own_origin(const head_text *h, const char *origin)
 static int origin_refused(const head_text *h)
 {
     const server *s = h->c->s;
-    const char *origin = field(h, "Origin"), *site = field(h, "Sec-Fetch-Site"), *list = s->p.cors_origins;
+    const char *origin = field(h, "Origin"), *site = field(h, "Sec-Fetch-Site"), *list = s->p.cors.origins;
 
     if (server_has_keys(s) || is_public(h->c) || (list && strcmp(list, "*") == 0))
         return 0;
@@ -333,7 +333,7 @@ int head_check(call *c, struct MHD_Connection *conn, const char *url, const char
     if (bad)
         return refuse(&h, API_INVALID, bad);
     c->route = route_find(c->method, url, c->allow);
-    if (strcmp(c->method, "OPTIONS") == 0 && c->s->p.cors_origins)
+    if (strcmp(c->method, "OPTIONS") == 0 && c->s->p.cors.origins)
         return (int)respond_fixed(c, conn, 200, "text/plain", "", 0);
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         int answer = checks[i](&h);

@@ -31,6 +31,7 @@ enum {
     OLLAMA_SHOW = REQUEST_OLLAMA_SHOW,
     COHERE_EMBED = REQUEST_COHERE_EMBED,
     TGI = REQUEST_TGI,
+    PREDICT = REQUEST_PREDICT,
 };
 
 /* Values that change nothing; null never does. */
@@ -48,7 +49,7 @@ static const request_field fields[] = {
 #undef WARN
 #undef REFUSE
 
-enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 17 };
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 18 };
 
 /* The lines of one route, sorted. */
 typedef struct route_list {
@@ -96,7 +97,7 @@ static void make_lists(void)
     static const int routes[ROUTES] = { CHAT,        TEXT,            TEMPLATE,     EMBED,      NATIVE,
                                         NATIVE | INFILL, RERANK,      MESSAGES,     RESPONSES,  TOKENIZE,
                                         DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW,
-                                        COHERE_EMBED, TGI };
+                                        COHERE_EMBED, TGI, PREDICT };
 
     for (int i = 0; i < ROUTES; i++)
         make_list(&lists[i], routes[i]);

@@ -151,7 +151,8 @@ enum {
     REQUEST_OLLAMA_EMBED = 8192,
     REQUEST_OLLAMA_SHOW = 16384,
     REQUEST_COHERE_EMBED = 32768,
-    REQUEST_TGI = 65536
+    REQUEST_TGI = 65536,
+    REQUEST_PREDICT = 131072
 };
 int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
 int embed_fields_of(int shape);   /* of an EMBED_* */

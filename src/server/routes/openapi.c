@@ -50,6 +50,7 @@ static const struct {
     { REQUEST_TEXT, "[\"prompt\"]" },
     { REQUEST_DETOKENIZE, "[\"tokens\"]" },
     { REQUEST_TGI, "[\"inputs\"]" },
+    { REQUEST_PREDICT, "[\"instances\"]" },
 };
 
 static const struct {
@@ -70,7 +71,8 @@ static int fields_of(const route *r)
         int fields;
     } makers[] = { { make_rerank, REQUEST_RERANK },         { make_tokenize, REQUEST_TOKENIZE },
                    { make_detokenize, REQUEST_DETOKENIZE }, { make_template, REQUEST_TEMPLATE },
-                   { make_ollama_show, REQUEST_OLLAMA_SHOW } };
+                   { make_ollama_show, REQUEST_OLLAMA_SHOW },
+                   { make_predict, REQUEST_PREDICT } };
 
     if (r->make == make_answer || r->make == make_count || r->make == make_render)
         return request_fields_of(r->shape);

@@ -84,6 +84,7 @@ static const route routes[] = {
     WORKER("/completion", make_answer, BODY_NATIVE),
     WORKER("/completions", make_answer, BODY_NATIVE),
     WORKER("/infill", make_answer, BODY_INFILL),
+    WORKER("/predict", make_predict, 0),
     LOOP("GET", "/lora-adapters", get_lora, ROUTE_MODEL | ROUTE_ONE),
     LOOP("POST", "/lora-adapters", post_lora, ROUTE_MODEL | ROUTE_ONE | ROUTE_SHORT | ROUTE_ADMIN),
     WORKER("/", make_answer, BODY_TGI_ROOT),

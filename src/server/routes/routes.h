@@ -42,6 +42,7 @@ int make_detokenize(work *w, api_error *e);
 int make_template(work *w, api_error *e);
 int make_embeddings(work *w, api_error *e);
 int make_rerank(work *w, api_error *e);
+int make_predict(work *w, api_error *e); /* api/native/predict.c */
 
 /* ---- api/ollama/ollama_models.c ---- */
 int make_ollama_show(work *w, api_error *e);
