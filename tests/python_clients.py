@@ -171,11 +171,23 @@ def check_text_generation(client, schema):
         C.ok("best_of" in str(e), e)
 
 
+def check_mistralai(url):
+    from mistralai.client import Mistral
+    client = Mistral(api_key="k", server_url=url)
+    C.ok(client.chat.complete(model="m", messages=USER, max_tokens=8).choices[0].message.content, "a message")
+    C.ok("".join(p.data.choices[0].delta.content or "" for p in client.chat.stream(model="m", messages=USER, max_tokens=8) if p.data.choices), "a stream")
+    r = client.chat.complete(model="m", messages=USER, tools=TOOLS[:1], tool_choice="any", max_tokens=200)
+    C.ok(weather(r.choices[0].message.tool_calls[0].function.arguments), r)
+    models = client.models.list().data
+    C.ok(client.models.retrieve(model_id=models[0].id).id == models[0].id and models[0].capabilities.function_calling, models)
+    C.ok(len(client.embeddings.create(model="m", inputs=["a", "b"]).data) == 2, "embeddings")
+
+
 def main():
     with start("hermes") as s:
         for package, check in (("openai", check_openai), ("anthropic", check_anthropic), ("litellm", check_litellm),
                                ("langchain_openai", check_langchain_openai), ("instructor", check_instructor), ("ollama", check_ollama), ("cohere", check_cohere),
-                               ("huggingface_hub", check_huggingface_hub)):
+                               ("huggingface_hub", check_huggingface_hub), ("mistralai", check_mistralai)):
             if importlib.util.find_spec(package) is None:
                 print(f"SKIP python_clients: no package {package}")
                 continue

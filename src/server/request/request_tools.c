@@ -51,6 +51,8 @@ static int read_choice(const json_t *o, api_request *r, api_error *e)
         return API_OK;
     if (!allowed && json_is_object(v))
         return read_named(v, r, e);
+    if (word && strcmp(word, "any") == 0) /* Mistral's word */
+        word = "required";
     for (int i = 0; i < 3 && word; i++)
         if (strcmp(word, words[i]) == 0) {
             r->calls = i;

@@ -119,6 +119,20 @@ static void put_aliases(served *m, jsonw *w)
     jsonw_end(w);
 }
 
+/* Without these two Mistral's clients take no list. */
+static void put_mistral(const served *m, int held, jsonw *w)
+{
+    const tool_traits *t = held ? m->traits : NULL;
+
+    jsonw_kstr(w, "type", "base");
+    jsonw_key(w, "capabilities");
+    jsonw_object(w);
+    jsonw_kbool(w, "completion_chat", !held || !m->chat_problem[0]);
+    jsonw_kbool(w, "function_calling", t && t->d && t->renders_tools);
+    jsonw_kbool(w, "reasoning", t && t->t);
+    jsonw_end(w);
+}
+
 static void put_model(served *m, jsonw *w)
 {
     jsonw_object(w);
@@ -130,8 +144,11 @@ static void put_model(served *m, jsonw *w)
     jsonw_kstr(w, "root", m->name);
     put_list("tags", m->s->p.names.tags, w);
     put_status(m, w);
-    if (served_hold(m)) {
+    const int held = served_hold(m);
+    put_mistral(m, held, w);
+    if (held) {
         jsonw_kint(w, "max_model_len", m->env.n_ctx);
+        jsonw_kint(w, "max_context_length", m->env.n_ctx);
         jsonw_key(w, "meta");
         models_put_meta(m, w);
         served_release(m);

@@ -184,6 +184,7 @@ static void put_embeddings(const job *j, jsonw *w)
         return;
     }
     jsonw_object(w);
+    jsonw_kstr(w, "id", j->id); /* Mistral's clients want one */
     jsonw_kstr(w, "object", "list");
     jsonw_key(w, "data");
     jsonw_array(w);
