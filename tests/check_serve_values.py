@@ -125,7 +125,9 @@ def check_parts(s):
     for kind, key in (("text", "text"), ("input_text", "text"), ("output_text", "text"), ("refusal", "refusal")):
         r = s.post("/apply-template", {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": kind, key: "b"}]}, *USER]})
         C.ok(r[0] == 200 and r[1]["prompt"] == want, f"part {kind}: {r}")
-    for choice in ("any", {"type": "any"}, {"function": {"name": "f"}}, 5, ["auto"]):
+    status, r = s.post(CHAT, {"messages": USER, "tools": [TOOL], "tool_choice": "any", "parallel_tool_calls": False})
+    C.ok(status == 200 and r["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f", f"tool_choice any is required: {r}")
+    for choice in ("some", {"type": "any"}, {"function": {"name": "f"}}, 5, ["auto"]):
         status, r = s.post(CHAT, {"messages": USER, "tools": [TOOL], "tool_choice": choice})
         C.ok(status == 400 and "found " + json.dumps(choice, separators=(",", ":")) in r["error"]["message"], f"tool_choice {choice}: {status} {r}")
 
