@@ -357,6 +357,20 @@ static void test_injection(const tokenizer *t)
     chat_template_close(f);
 }
 
+static void expect_start(const char *name, const tokenizer *t, const char *want)
+{
+    const kvant_chat_msg m = { "user", "ab" };
+    const kvant_chat_input in = { .msgs = &m, .n = 1 };
+    kvant_diag diag = { "" };
+    char *text = NULL;
+    chat_template *c = open_template(NULL, name);
+
+    CHECK(chat_template_format(c, t, &in, &text, &diag) == 0 && strncmp(text, want, strlen(want)) == 0, "%s: '%s' %s",
+          name, text ? text : "", diag.text);
+    kvant_free(text);
+    chat_template_close(c);
+}
+
 /* BOS: from the template for the families that begin with it, once. */
 static void test_bos(void)
 {
@@ -384,6 +398,8 @@ static void test_bos(void)
         gguf_make_finish(&v);
         CHECK(gguf_open_mem(v.data, v.n, &g, &diag) == 0 && tokenizer_open(g, &t, &diag) == 0, "%s", diag.text);
         chat_template *l3 = open_template(NULL, "llama3"), *cm = open_template(NULL, "chatml");
+        expect_start("llama3", t, add_bos ? "<|start_header_id|>" : "<|begin_of_text|>");
+        expect_start("command-r", t, "<|START_OF_TURN_TOKEN|>"); /* its vocabularies add the first token */
         CHECK(tokenize(l3, t, &plain, 1, 0, ids, 32, &n, &diag) == 0, "%s", diag.text);
         static const int32_t llama3[] = { 2, 3, 6, 7, 8, 9, 4, 10, 10, 0, 1, 5 };
         CHECK(n == 12 && memcmp(ids, llama3, sizeof llama3) == 0, "llama3: %d ids, add_bos %d", n, add_bos);

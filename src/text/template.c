@@ -45,8 +45,8 @@ static const char gemma[] =
     "{% else %}{{ raise_exception('no role ' + message.role + ' in this format') }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
 
-static const char command_r[] =
-    "{{ bos_token }}{% for message in messages %}{% if message.role in ['system', 'user', 'assistant'] %}"
+static const char command_r[] = /* its vocabularies put the first token before every text */
+    "{% for message in messages %}{% if message.role in ['system', 'user', 'assistant'] %}"
     "{{ '<|START_OF_TURN_TOKEN|><|' + ('CHATBOT' if message.role == 'assistant' else message.role | upper) + "
     "'_TOKEN|>' + (message.content or '') | trim + '<|END_OF_TURN_TOKEN|>' }}"
     "{% else %}{{ raise_exception('no role ' + message.role + ' in this format') }}{% endif %}{% endfor %}"
