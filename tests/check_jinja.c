@@ -265,6 +265,7 @@ static void test_limits(void)
         { "{{ [[1]] | map('map', 'map', 'map', 'map', 'map', 'upper') | list }}", "" },
         { "{{ 10 ** 99 }}", "64 bits" },
         { "{{ 9223372036854775807 + 1 }}", "64 bits" },
+        { "{{ '%d' % 1e19 }}", "64 bits" },
     };
 
     for (size_t i = 0; i < sizeof bombs / sizeof bombs[0]; i++) {

@@ -289,17 +289,18 @@ static int float_power(jinja_run *r, double a, double b, jval *out)
     return KVANT_OK;
 }
 
+/* Python's: the rest has the sign of the divisor, a rest of zero too. */
 static double float_rest(double a, double b)
 {
     const double rest = fmod(a, b);
 
-    return rest + (rest != 0 && (rest < 0) != (b < 0) ? b : 0);
+    return rest == 0 ? copysign(0, b) : rest + ((rest < 0) != (b < 0) ? b : 0);
 }
 
 /* Python's: from the exact rest, so 1.0 // 0.1 is 9. */
 static double floor_divide(double a, double b)
 {
-    const double q = (a - float_rest(a, b)) / b, low = floor(q);
+    const double rest = fmod(a, b), q = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0)), low = floor(q);
 
     return q == 0 ? copysign(0, a / b) : low + (q - low > 0.5);
 }

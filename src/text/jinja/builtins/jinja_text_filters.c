@@ -146,6 +146,8 @@ static int f_safe(jinja_run *r, jval self, const jargs *a, jval *out)
 
 /* ---- format: % of Python, with s d i f x r and a precision for f ---- */
 
+enum { FORMAT_ROOM = 1024 }; /* a width is below 1000; %f has up to 310 digits, a point and 299 more */
+
 typedef struct directive {
     char kind;
     int precision, width, zero, left;
@@ -165,23 +167,42 @@ static size_t read_directive(const jstr *s, size_t i, directive *d)
     return i;
 }
 
+/* %x as Python writes it: a sign, then the magnitude. */
+static void put_hex(const directive *d, int64_t v, char *out, size_t size)
+{
+    const unsigned long long magnitude = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+    const int zeros = d->zero && !d->left && d->width > 1 ? d->width - (v < 0) : 1;
+    char digits[FORMAT_ROOM];
+
+    snprintf(digits, sizeof digits, "%s%0*llx", v < 0 ? "-" : "", zeros, magnitude);
+    snprintf(out, size, "%*s", d->left ? -d->width : d->width, digits);
+}
+
+static void put_float(const directive *d, double v, char *out, size_t size)
+{
+    snprintf(out, size, d->left ? "%-*.*f" : d->zero ? "%0*.*f" : "%*.*f", d->width,
+             d->precision < 0 ? 6 : d->precision, v);
+}
+
 static int formatted(jinja_run *r, const directive *d, jval v, jbuf *b)
 {
-    char text[400];
+    char text[FORMAT_ROOM];
 
     if (strchr("sr", d->kind) && !d->width && d->precision < 0)
         return d->kind == 's' ? j_print(r, b, v) : j_repr(r, b, v, 0);
-    if (!j_is_number(v) || !strchr("difx", d->kind) || (d->kind != 'f' && d->precision >= 0))
+    if (!j_is_number(v) || !strchr("difx", d->kind) || (d->kind != 'f' && d->precision >= 0) ||
+        (d->kind == 'x' && v.type == J_FLOAT))
         return j_fail(r, "format: %%%c of %s", d->kind, j_type_name(v));
-    KVANT_TRY(j_charge(r, 32));
-    const int64_t whole = v.type == J_FLOAT ? (fabs(v.u.f) < 9e18 ? (int64_t)v.u.f : 0) : j_integer(v);
-    const char *spec = d->left ? "%-*" : d->zero ? "%0*" : "%*";
-    char format[16];
-    snprintf(format, sizeof format, d->kind == 'f' ? "%s.*f" : d->kind == 'x' ? "%sllx" : "%slld", spec);
+    if (d->kind != 'f' && v.type == J_FLOAT && !(fabs(v.u.f) < 9e18))
+        return j_fail(r, "format: %%%c of %g, which is beyond 64 bits", d->kind, v.u.f);
+    KVANT_TRY(j_charge(r, 32 + (size_t)d->width));
+    const int64_t whole = v.type == J_FLOAT ? (d->kind == 'f' ? 0 : (int64_t)v.u.f) : j_integer(v);
     if (d->kind == 'f')
-        snprintf(text, sizeof text, format, d->width, d->precision < 0 ? 6 : d->precision, j_number(v));
+        put_float(d, j_number(v), text, sizeof text);
+    else if (d->kind == 'x')
+        put_hex(d, whole, text, sizeof text);
     else
-        snprintf(text, sizeof text, format, d->width, (long long)whole);
+        snprintf(text, sizeof text, d->left ? "%-*lld" : d->zero ? "%0*lld" : "%*lld", d->width, (long long)whole);
     return jbuf_text(r, b, text, strlen(text));
 }
 
