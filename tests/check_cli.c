@@ -403,6 +403,8 @@ static void test_run(void)
     CHECK(strcmp(text, out) == 0, "escapes: %s / %s", text, out);
     EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "0");
     CHECK(out_len == 0, "-n 0 prints nothing: %s", out);
+    EXPECT_OK("run", "-m", DENSE, "-p", "no", "-n", "8", "-p", "Hello", "-n", "0", "--display-prompt");
+    CHECK(strcmp(out, "Hello") == 0, "an option given twice is not the last one: %s", out);
     EXPECT_OK("run", "-m", DENSE, "-p", "Hello there", "-n", "0", "--display-prompt");
     CHECK(strcmp(out, "Hello there") == 0, "--display-prompt: %s", out);
     EXPECT_JSON("run", "-m", DENSE, "-p", "Hello \"there\"\n", "-n", "8", "--temp", "0", "--json");

@@ -312,7 +312,8 @@ static void check_refusals(void)
     fails(temp_path("absent.gguf"), temp_path("x.gguf"), &p, KVANT_ENOENT, "no such file");
     CHECK(model_quantize(in, temp_path("q8.gguf"), &p, NULL, NULL, NULL, &diag) == 0, "%s", diag.text);
     p.type = kvant_wtype_find("Q4_0");
-    fails(temp_path("q8.gguf"), temp_path("x.gguf"), &p, KVANT_EUNSUPPORTED, "is Q8_0 already");
+    fails(temp_path("q8.gguf"), temp_path("x.gguf"), &p, KVANT_EUNSUPPORTED,
+          "is Q8_0 already, F32, F16 or BF16 wanted (or --allow-requantize)");
     p.allow_requantize = 1;
     CHECK(model_quantize(temp_path("q8.gguf"), temp_path("q4.gguf"), &p, NULL, NULL, NULL, &diag) == 0, "%s",
           diag.text);

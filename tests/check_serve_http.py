@@ -499,7 +499,7 @@ def check_start():
     import subprocess
     cases = [(["--port", "70000"], 2, "--port"), (["--host", "0.0.0.0"], 2, "needs --api-key"), (["--api-key", "a b"], 2, "API key"),
              (["--grammar", "x"], 2, "brings its own"), (["-np", "0"], 2, "found 0"), (["--ssl-key-file", "x"], 2, "proxy"), (["--nonsense"], 2, "nonsense"),
-             (["--api-prefix", "llm"], 2, "--api-prefix"), (["-m", "/nonexistent.gguf"], 3, "nonexistent"),
+             (["--api-prefix", "llm"], 2, "--api-prefix"), (["-m", "/nonexistent/x.gguf"], 3, "error: /nonexistent/x.gguf: no such file"),
              (["--api-key-file", "/nonexistent"], 3, "nonexistent"), (["--kv-pool-size", "1"], 2, "--kv-pool-size"),
              (["--kv-pool-size", "1000000", "-ctk", "tbq4_0"], 2, "exact tail")]
     for args, code, part in cases:

@@ -142,7 +142,7 @@ static int plan_tensor(quantize_job *j, const gguf_tensor *t, item *it)
                           type_name, kvant_wtype_names());
     if (from->block > 1 && !j->p->allow_requantize)
         return kvant_fail(j->diag, KVANT_EUNSUPPORTED,
-                          "%s: is %s already, F32, F16 or BF16 wanted (or allow requantising)", it->name, type_name);
+                          "%s: is %s already, F32, F16 or BF16 wanted (or --allow-requantize)", it->name, type_name);
     it->from = from;
     it->to = to;
     it->action = it->note[0] ? QUANTIZE_FALLBACK : QUANTIZE_CONVERTED;

@@ -319,7 +319,9 @@ static void md_row(FILE *f, const opt_def *d)
 void doc_markdown(FILE *f)
 {
     fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nIn parentheses: the name after "
-          "`KVANT_ARG_` of the environment variable that stands in for the option.\n",
+          "`KVANT_ARG_` of the environment variable that stands in for the option.\n"
+          "An option that is given twice counts as it was given last, as in llama.cpp, unless it says that it may be "
+          "repeated.\n",
           f);
     for (int c = 0; c < CMD_COUNT; c++) {
         fprintf(f, "\n## kvant %s\n\n%s.\n", command_at(c)->words, command_at(c)->line);

@@ -94,15 +94,17 @@ static void end_wish(served *m, int state, int kind, const char *text)
 
 static void fail_wish(served *m, int code, kvant_diag *diag)
 {
+    const int ends = !m->s->p.router && !m->asleep && code != KVANT_ECANCELED; /* the server ends with this error */
+    kvant_diag whole = *diag;
     char text[sizeof m->why];
 
     without_folder(m->path, diag->text);
     snprintf(text, sizeof text, "model: \"%.60s\" could not be loaded: %.160s", m->name, diag->text);
-    if (code != KVANT_ECANCELED) /* the server ends, and it was no fault of the model */
+    if (code != KVANT_ECANCELED && !ends) /* cancelled: the server ends, and it was no fault of the model */
         log_msg(LOG_WARN, "%s", text);
     served_close(m);
-    if (!m->s->p.router && !m->asleep && code != KVANT_ECANCELED)
-        server_fail(m->s, code, diag);
+    if (ends)
+        server_fail(m->s, code, &whole);
     pthread_mutex_lock(&m->s->models.lock);
     m->bytes = 0;
     /* of the only one it is no fault of the request */
