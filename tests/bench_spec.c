@@ -2,12 +2,16 @@
  * Not a test, not built by default:
  *     cc -O2 -Iinclude -Isrc -Ibuild/release/generated/include tests/bench_spec.c \
  *         build/release/lib/libkvant{,-formats}-all.a -lpcre2-8 -lutf8proc -lm -lpthread -ldl -o bench_spec
- *     bench_spec MODEL.gguf TEXT THREADS ROUNDS TYPE [SEQUENCES]
+ *     bench_spec MODEL.gguf TEXT THREADS ROUNDS TYPE [SEQUENCES [HEAD.gguf]]
  * The prompt is the first 2,000 tokens of TEXT; the answer is the same with ten tokens changed, which a mask dictates:
  * the tokens are those of an edit whatever the model knows, the work is that of a real one, and the drafter sees only
  * the prompt and what came.  TEXT "-": random tokens, the answer others: nothing comes again.  With several SEQUENCES
- * each has its part of the 2,000 tokens, at least 64.  Shown: tokens per second of each round, by the clock and by the
- * CPU's time (which neighbours on the machine disturb less), the medians, drafts checked and accepted. */
+ * each has its part of the 2,000 tokens, at least 64.
+ * HEAD.gguf: the block for further tokens of a model without one, whose guesses (3 at most) stand in for n-grams; auto
+ * has both.  The answer is then what the model itself writes behind the second half of TEXT, which tools/train_mtp.py
+ * holds out; with "-" it is dictated as ever, and the block alone is left out.
+ * Shown: tokens per second of each round, by the clock and by the CPU's time (which neighbours on the machine disturb
+ * less), the medians, drafts checked and accepted. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,9 +22,11 @@
 #include "base/rng.h"
 #include "kvant/kvant.h"
 
-enum { TOKENS = 2000, CHANGES = 10, MOST_ROUNDS = 64, MOST_SEQS = 64, LEAST = 64, KINDS = 3 };
+enum { TOKENS = 2000, CHANGES = 10, MOST_ROUNDS = 64, MOST_SEQS = 64, LEAST = 64, KINDS = 3, DEEP = 3 };
 
 static kvant_diag diag;
+static const char *head;            /* NULL: n-grams alone */
+static int written;                 /* the model writes */
 static int n_seqs = 1, n_tokens = TOKENS, done, drafted, accepted;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t over = PTHREAD_COND_INITIALIZER;
@@ -95,7 +101,7 @@ static void run(kvant_session *s, double *speed)
         q.n_prompt = n_tokens;
         q.max_tokens = n_tokens;
         q.ignore_eos = 1;
-        q.mask = dictate;
+        q.mask = written ? NULL : dictate;
         q.accepted = count;
         q.mask_user = &talks[i];
         q.event = on_event;
@@ -110,17 +116,27 @@ static void run(kvant_session *s, double *speed)
     speed[1] = tokens / (cpu_seconds() - begun);
 }
 
+/* With a head: from the second half of the text. */
+static int32_t *begin_of(int32_t *ids, int *n)
+{
+    if (!head)
+        return ids;
+    *n -= *n / 2;
+    return ids + *n;
+}
+
 static void read_text(const kvant_model *m, const char *path)
 {
-    static char text[1 << 17];
-    static int32_t ids[1 << 17];
+    static char text[1 << 20];
+    static int32_t all[1 << 20], *ids;
     FILE *f = fopen(path, "rb");
     const size_t len = f ? fread(text, 1, sizeof text, f) : 0;
     int n = 0;
 
     if (f)
         fclose(f);
-    must(kvant_tokenize(m, text, len, 0, ids, 1 << 17, &n, &diag));
+    must(kvant_tokenize(m, text, len, 0, all, 1 << 20, &n, &diag));
+    ids = begin_of(all, &n);
     if (n < TOKENS + CHANGES) {
         fprintf(stderr, "%s: %d tokens, wanted %d\n", path, n, TOKENS + CHANGES);
         exit(1);
@@ -162,7 +178,7 @@ static double median(const double *x, int n)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[KINDS] = { "off", "ngram", "auto" };
+    const char *names[KINDS] = { "off", "ngram", "auto" };
     static double speed[KINDS][MOST_ROUNDS], by_cpu[KINDS][MOST_ROUNDS], ratio[MOST_ROUNDS];
     kvant_model_params mp = kvant_model_defaults();
     kvant_engine_params ep = kvant_engine_defaults();
@@ -170,12 +186,16 @@ int main(int argc, char **argv)
     kvant_model *m;
 
     n_seqs = argc > 6 ? atoi(argv[6]) : 1;
+    head = argc > 7 ? argv[7] : NULL;
+    written = head && strcmp(argv[2], "-") != 0;
+    names[1] = head ? "mtp" : names[1];
     if (argc < 6 || rounds < 1 || rounds > MOST_ROUNDS || n_seqs < 1 || n_seqs > MOST_SEQS) {
-        fprintf(stderr, "usage: bench_spec MODEL.gguf TEXT THREADS ROUNDS TYPE [SEQUENCES]\n");
+        fprintf(stderr, "usage: bench_spec MODEL.gguf TEXT THREADS ROUNDS TYPE [SEQUENCES [HEAD.gguf]]\n");
         return 2;
     }
     n_tokens = TOKENS / n_seqs > LEAST ? TOKENS / n_seqs : LEAST;
     mp.path = argv[1];
+    mp.nextn = head;
     must(kvant_model_open(&mp, &m, &diag));
     if (strcmp(argv[2], "-") == 0)
         make_random(m);
@@ -192,8 +212,12 @@ int main(int argc, char **argv)
             kvant_engine *e;
             kvant_session *s;
             double both[2];
+            if (k == 1 && head && !written)
+                continue;
+            ep.mtp = head && k > 0;
             must(kvant_engine_create(m, &ep, &e, &diag));
-            sp.spec = k == 0 ? KVANT_SPEC_OFF : k == 1 ? KVANT_SPEC_NGRAM : KVANT_SPEC_AUTO;
+            sp.spec = k == 0 ? KVANT_SPEC_OFF : k == 2 ? KVANT_SPEC_AUTO : head ? KVANT_SPEC_MTP : KVANT_SPEC_NGRAM;
+            sp.draft_max = head ? DEEP : sp.draft_max;
             sp.no_prefix_cache = 1;
             must(kvant_session_create(e, &sp, &s, &diag));
             run(s, both);
@@ -206,6 +230,8 @@ int main(int argc, char **argv)
             kvant_engine_free(e);
         }
     for (int k = 0; k < KINDS; k++) {
+        if (by_cpu[k][0] == 0)
+            continue;
         printf("median %-6s %8.1f t/s", names[k], median(speed[k], rounds));
         for (int which = 0; which < 2; which++) {
             for (int r = 0; r < rounds; r++)

@@ -197,6 +197,50 @@ static void check_ahead(const char *path)
     close_block(&b);
 }
 
+/* Logits of the last token of a text of single steps; the block rests in those of [from, to). */
+static int32_t text_with_rest(kvant_engine *e, const int32_t *tokens, int n, int from, int to, float *logits)
+{
+    mtp_item it = { .n = 1, .token = 5 };
+    kvant_diag d = { "" };
+
+    CHECK(kvant_seq_new(e, &it.seq, &d) == KVANT_OK, "%s", d.text);
+    for (int i = 0; i < n; i++) {
+        const kvant_item one = { .seq = it.seq, .tokens = &tokens[i], .n = 1, .prompt = i == 0,
+                                 .logits = KVANT_LOGITS_LAST };
+        e->mtp.rests = i >= from && i < to;
+        CHECK(kvant_step(e, &one, 1, &d) == KVANT_OK, "%s", d.text);
+        CHECK((e->mtp.len[it.seq] < 0) == (e->mtp.rests && i > 0), "token %d: the state of %d tokens is kept", i,
+              e->mtp.len[it.seq]);
+    }
+    e->mtp.rests = 0;
+    memcpy(logits, kvant_step_logits(e, 0, 0), (size_t)e->m->hp.n_vocab * sizeof *logits);
+    CHECK(engine_mtp_guess(e, &it, 1, 1, &d) == KVANT_OK && it.guess[0] >= 0, "no guess: %s", d.text);
+    engine_mtp_end(e, it.seq);
+    kvant_seq_free(e, it.seq);
+    return it.guess[0];
+}
+
+/* Texts are those of steps with the block; a prompt is written all the same, and what is asked later has an answer. */
+static void check_rests(const char *path)
+{
+    const kvant_model_params mp = { .size = sizeof mp, .path = path };
+    static float logits[2][1 << 12];
+    int32_t tokens[90];
+    block_engine b;
+
+    if (!open_block(&b, &mp, "f16"))
+        return;
+    serve_tokens(tokens, 90, 5);
+    const size_t bytes = (size_t)b.e->m->hp.n_vocab * sizeof(float);
+    const int32_t guess = text_with_rest(b.e, tokens, 90, 90, 90, logits[0]);
+    CHECK(text_with_rest(b.e, tokens, 90, 0, 1, logits[1]) == guess, "%s: a prompt was not written", path);
+    text_with_rest(b.e, tokens, 90, 20, 89, logits[1]); /* over a page's end */
+    CHECK(memcmp(logits[0], logits[1], bytes) == 0, "%s: other logits after a rest", path);
+    text_with_rest(b.e, tokens, 90, 20, 90, logits[1]); /* asked while nobody has the state */
+    CHECK(memcmp(logits[0], logits[1], bytes) == 0, "%s: other logits in a rest", path);
+    close_block(&b);
+}
+
 /* A step keeps the hidden states of its drafts: as many as the engine says, and it refuses one more. */
 static void check_most(const char *path)
 {
@@ -341,6 +385,8 @@ int main(void)
     check_ahead("tests/mtp/qwen2vl.gguf");
     check_ahead("tests/mtp/glm4moe.gguf");
     check_ahead("tests/mtp/qwen35.gguf");
+    check_rests("tests/mtp/qwen2vl.gguf");
+    check_rests("tests/mtp/qwen35.gguf");
     check_most("tests/mtp/qwen2vl.gguf");
     check_most("tests/mtp/glm4moe.gguf");
     done += run_model("tests/mtp/qwen2vl.gguf", "f16", 64);

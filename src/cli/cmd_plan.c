@@ -297,6 +297,7 @@ static int plan_all(planner *l, kvant_diag *diag)
     l->p.draft_rows = spec_draft_rows(l->o, l->p.max_seqs);
     find_memory(l);
     KVANT_TRY(open_model(l->o, &l->m, diag));
+    spec_engine(l->o, l->m, &l->p);
     KVANT_TRY(read_contexts(l, diag));
     l->pairs = kvant_calloc(MAX_PAIRS, sizeof *l->pairs);
     if (!l->pairs)

@@ -69,9 +69,9 @@ static int open_part(void *user, const char *path, server_parts *parts, kvant_di
 
     KVANT_TRY(open_model_at(o, path, &parts->model, diag));
     params_from_opts(o, p);
-    spec_engine(o, parts->model, p);
     serve_slots(p, opt_int(o, OPT_SERVE_PARALLEL));
     p->draft_rows = spec_draft_rows(o, p->max_seqs);
+    spec_engine(o, parts->model, p);
     KVANT_TRY(serve_room(o, parts->model, p, l->memory, &parts->bytes, diag));
     KVANT_TRY(draft_bytes(o, p, &more, diag));
     parts->bytes += more;

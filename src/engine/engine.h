@@ -42,6 +42,7 @@ typedef struct engine_mtp {
     int *at;                                   /* [max_seqs] which of its rows is the last token's */
     int *len;                                  /* [max_seqs] the length of the sequence that they belong to */
     uint64_t *serial;                          /* [max_seqs] and its number */
+    int rests;                                 /* decode steps write no rows of the block: nobody asks it */
 } engine_mtp;
 
 /* The sink of the hidden states of a sequence's first n tokens, f32[n][n_embd], beside their sum; its owner's. */
@@ -269,6 +270,8 @@ int engine_mtp_send(kvant_engine *e, const struct step_pass *p, const int *seq, 
 int engine_mtp_keep(kvant_engine *e, const struct step_pass *p, const int *seq, const int *drafts,
                     kvant_diag *diag);
 void engine_mtp_accept(kvant_engine *e, int seq, int n);
+/* 1: the pass leaves the block out (mtp.rests), and nobody has states of its sequences. */
+int engine_mtp_rests(kvant_engine *e, const struct step_pass *p, const int *seq);
 /* The block guesses n tokens of a sequence, one behind another, the first behind `token`, which is `at` places behind
  * the sequence's length: there it is a guess of the block's own.  A device makes the guesses of all items without a
  * wait for the host. */

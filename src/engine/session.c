@@ -111,6 +111,8 @@ static void release(kvant_session *s)
 {
     slots_free(s);
     draft_model_free(&s->drafts.model);
+    if (s->e)
+        s->e->mtp.rests = 0;
     prefix_destroy(&s->prefix);
     blocks_close(s);
     void *mem[] = { s->waiting,

@@ -73,6 +73,7 @@ typedef struct draft_state {
     draft_lane *lanes;           /* [max_seqs] */
     struct request **lane_req;   /* [max_seqs] */
     mtp_item *guesses;           /* [max_seqs] of the block's last rounds */
+    int unasked;                 /* steps since the block was last worth its rows */
     int asked, looked;           /* how many rounds those were; of them, how many have been looked at */
     double *chances;             /* [max_seqs] that all drafts of a lane are accepted */
 } draft_state;

@@ -279,10 +279,11 @@ static int step_pass(kvant_engine *e, const kvant_item *items, int n, item_progr
     pass_fill(e, &p, items, n, at, l);
     if (p.n_tokens == 0)
         return kvant_fail(diag, KVANT_EINTERNAL, "step: no item fits a pass of %d tokens", e->p.n_ubatch);
-    code = e->p.mtp ? engine_mtp_send(e, &p, l->seq, diag) : KVANT_OK;
+    p.rests = engine_mtp_rests(e, &p, l->seq);
+    code = e->p.mtp && !p.rests ? engine_mtp_send(e, &p, l->seq, diag) : KVANT_OK;
     if (code == KVANT_OK)
         code = pass_run(e, &p, l->seq, diag);
-    if (code == KVANT_OK && e->p.mtp)
+    if (code == KVANT_OK && e->p.mtp && !p.rests)
         code = engine_mtp_keep(e, &p, l->seq, l->drafts, diag);
     if (code == KVANT_OK)
         code = (p.hidden ? pass_hidden : pass_logits)(e, items, l, p.n_seqs, at, diag);

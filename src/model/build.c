@@ -198,7 +198,7 @@ const float *build_keep_output_rows(builder *b, int l, const float *rows, int wi
     const hparams *hp = &b->m->hp;
     const int all = hp->n_layer * hp->n_embd_layer;
 
-    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out || b->buf.mtp.seqs > 0)
+    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out || b->buf.mtp.on)
         return rows;
     if (b->n_out > 0) {
         BUILD(b, ROWS_GATHER, { rows, b->out_rows, scratch, b->n_out, width });
@@ -269,7 +269,7 @@ void build_model(builder *b)
     }
     if (b->hooks.enter)
         b->hooks.enter(b, m->hp.n_layer);
-    if (b->buf.mtp.seqs > 0) {
+    if (b->buf.mtp.on) {
         build_end_mtp(b);
         return;
     }

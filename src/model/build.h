@@ -21,6 +21,7 @@ typedef struct build_mtp {
     int32_t *ids; /* [seqs] tokens that the next round guesses behind: a round writes its likeliest ones here */
     float *told;  /* [BUILD_MTP_ROUNDS][build_mtp_told]: what rounds said, until the host takes it at once */
     int kv_end;                    /* ops so far, when a layer's K and V had been written */
+    int on;       /* the pass writes rows of the block */
 } build_mtp;
 
 /* Activations of one pass of n tokens; widths in floats are in build.c (build_layout). */

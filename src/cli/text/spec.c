@@ -1,6 +1,8 @@
 /* spec.c: see spec.h. */
 #include "cli/text/spec.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "cli/common.h"
 
@@ -34,12 +36,42 @@ int spec_draft_rows(const opts *o, int seqs)
     return most < room ? most : room;
 }
 
+/* NULL: the block can be loaded; else why not.  It wants all layers on one device, and beside it the context that
+ * decides about placements too (fit_place.c). */
+static const char *block_stays_out(const kvant_model *m, const kvant_engine_params *p)
+{
+    const int train = kvant_model_get_info(m)->n_ctx_train, least = train < KVANT_FIT_TOKENS ? train : KVANT_FIT_TOKENS;
+    kvant_engine_params q = *p;
+
+    if (device_is_cpu(p->device))
+        return NULL;
+    if (strchr(p->device, ',') || p->gpu_layers > 0 || p->cpu_experts > 0 || p->tensors || p->split_tensors)
+        return "one device with all layers is wanted";
+    engine_memory(&q);
+    q.cpu_experts = 0;
+    q.mtp = 1;
+    q.n_ctx = p->n_ctx ? p->n_ctx : least;
+    return kvant_fit_largest(m, &q, q.n_ctx, 1, -1) >= q.n_ctx ? NULL : "the device's memory has no room for it";
+}
+
+/* auto, without another model that guesses. */
+static int block_of_auto(const opts *o, const kvant_model *m, const kvant_engine_params *p)
+{
+    const char *why;
+
+    if (!kvant_model_get_info(m)->n_mtp || opt_given(o, OPT_DRAFT_MODEL))
+        return 0;
+    why = block_stays_out(m, p);
+    log_msg(LOG_INFO, "%s auto: the block that predicts further tokens is %s%s%s", opt_origin(o, OPT_SPEC),
+            why ? "not loaded: " : "loaded", why ? why : "", why ? " (--spec mtp wants it)" : "");
+    return why == NULL;
+}
+
 void spec_engine(const opts *o, const kvant_model *m, kvant_engine_params *p)
 {
-    const kvant_model_info *info = kvant_model_get_info(m);
-    const int spec = spec_from_opts(o), pays = info->n_mtp && device_is_cpu(p->device);
+    const int spec = spec_from_opts(o);
 
-    p->mtp = spec == KVANT_SPEC_MTP || (spec == KVANT_SPEC_AUTO && pays && !opt_given(o, OPT_DRAFT_MODEL));
+    p->mtp = spec == KVANT_SPEC_MTP || (spec == KVANT_SPEC_AUTO && block_of_auto(o, m, p));
 }
 
 void spec_params(const opts *o, const kvant_engine *e, kvant_engine *draft, kvant_session_params *p)

@@ -3,7 +3,8 @@
  * A step writes the block's K and V for all its rows, each from the hidden state of the token before: of the pass, or,
  * for a sequence's first row, what the pass before left (engine_mtp.rows).  A state that nobody has (before the first
  * token, or the first after a shared prefix) is zero: guesses may be worse, texts are not touched.  Rows of guesses lie
- * behind the length and are written again by the step that verifies them.
+ * behind the length and are written again by the step that verifies them.  While nobody asks the block, decode steps
+ * leave it out (engine_mtp.rests): its rows of their tokens are whatever lies there, and guesses behind them worse.
  *
  * Guesses behind guesses need nothing from the host: a round leaves its tokens and states on the device, where the next
  * one reads them.  So the host queues all rounds, and waits once for what they said. */
@@ -129,9 +130,19 @@ int engine_mtp_keep(kvant_engine *e, const pass *p, const int *seq, const int *d
     return KVANT_OK;
 }
 
+/* Prompts are written all the same: others may share them. */
+int engine_mtp_rests(kvant_engine *e, const pass *p, const int *seq)
+{
+    if (!e->mtp.rests || p->any_prompt || p->hidden)
+        return 0;
+    for (int q = 0; q < p->n_seqs; q++)
+        e->mtp.len[seq[q]] = -1;
+    return 1;
+}
+
 void engine_mtp_accept(kvant_engine *e, int seq, int n)
 {
-    if (!e->p.mtp || n == 0)
+    if (!e->p.mtp || n == 0 || e->mtp.len[seq] < 0)
         return;
     e->mtp.at[seq] += n;
     e->mtp.len[seq] += n;

@@ -14,6 +14,8 @@
 #include "engine/fit/fit_device.h"
 #include "engine/session_impl.h"
 
+enum { REST_AFTER = 16 }; /* steps; arbitrary, not tuned */
+
 /* ---- what has been seen ---- */
 
 static const double KEEP_COST = 0.98, KEEP_RATE = 0.9; /* of what was seen before; arbitrary, not tuned */
@@ -330,8 +332,10 @@ static int wants_model(kvant_session *s, request *q, int room, const outlook *o)
     const double mean = rate_of(s, q, RATE_MEAN);
     if (propose(s, q, room) > 0 && rate_of(s, q, q->drafts.grades[0]) >= mean)
         return 0;
-    if (pays(o, mean, o->row_ns + round_part(o, s->n_running)))
-        return 1;
+    if (pays(o, mean, o->row_ns + round_part(o, s->n_running))) {
+        s->drafts.unasked = 0;
+        return !s->e->mtp.rests; /* it has rows from this step on */
+    }
     forget_rates(s, q, RATE_MEAN);
     return 0;
 }
@@ -388,6 +392,7 @@ void draft_plan(kvant_session *s)
     }
     if (n_lanes > 0)
         run_lanes(s, n_lanes, &o);
+    s->e->mtp.rests = s->p.spec == KVANT_SPEC_AUTO && s->e->p.mtp && ++s->drafts.unasked > REST_AFTER;
 }
 
 void draft_drop(kvant_session *s, request *q)

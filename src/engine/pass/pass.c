@@ -85,6 +85,7 @@ void pass_build(kvant_engine *e, const pass *p)
     b->n = p->n_tokens;
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
+    b->buf.mtp.on = e->p.mtp && !p->rests;
     b->n_out = p->n_out;
     b->early = ends_early(e, p);
     b->hidden = p->hidden;
@@ -290,8 +291,8 @@ int pass_upload(kvant_engine *e, const pass *p, kvant_diag *diag)
 /* The shape of a pass that a device may have recorded (device.h), or 0.  Passes with prompts differ too much to come
  * again, and so do those where some rows have adapters and some have none; with experts apart a device that runs no
  * relay has more lists in a step than it keeps; a sequence has more rows than few.  Pages are sealed behind the
- * recorded ops, on several devices among them.  The ops see the batch only through these numbers: pass_run rounds
- * max_pos up to the tables' width. */
+ * recorded ops, on several devices among them; steps without the MTP block are programs of their own.  The ops see the
+ * batch only through these numbers: pass_run rounds max_pos up to the tables' width. */
 uint64_t pass_key(const kvant_engine *e, const pass *p)
 {
     const uint64_t n = (uint64_t)p->n_seqs, t = (uint64_t)p->n_tokens, w = (uint64_t)p->stride;
@@ -305,10 +306,10 @@ uint64_t pass_key(const kvant_engine *e, const pass *p)
     const int ring0 = lora ? 0 : p->n_tokens - p->n_ring;
     if (p->n_ring > 0 && (e->ring_used > 0 || p->n_out != p->n_tokens || p->ring0 != ring0))
         return 0;
-    if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 17 ||
+    if (n >= 1u << 14 || t >= 1u << 14 || o >= 1u << 14 || w >= 1u << 16 ||
         (lora && (p->n_lora != p->n_tokens || p->n_lora_out != p->n_out)))
         return 0;
-    return kind << 62 | n << 48 | t << 34 | o << 20 | top << 18 | (uint64_t)lora << 17 | w;
+    return kind << 62 | n << 48 | t << 34 | o << 20 | top << 18 | (uint64_t)lora << 17 | (uint64_t)p->rests << 16 | w;
 }
 
 /* The program in pieces: what stands before a product has run when the tap sees it. */

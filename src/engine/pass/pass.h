@@ -16,6 +16,7 @@ typedef struct step_pass {
     int n_few, few_rows;           /* the first sequences, of up to PASS_FEW decode rows each; their rows */
     int ring0, n_ring;             /* rows that recurrent states do not take yet: neighbours */
     int guess;                     /* the MTP block alone: what it says behind the tokens */
+    int rests;                     /* the MTP block has no rows */
 } pass;
 
 /* The upper two bits of a key say what it is of; 0: rows of the ring into the states (fold.c). */
