@@ -31,7 +31,7 @@ PAIRS = [(CHAT, {"think": True}, {"thinking": {"type": "disabled"}}, {"thinking"
          (CHAT, {"reasoning": {"exclude": True}}, {"include_reasoning": True}, {"include_reasoning": False}),
          (CHAT, {"reasoning": {"max_tokens": 5}}, {"thinking_budget_tokens": 6}, {"thinking_budget_tokens": 5}),
          (CHAT, {"thinking": {"type": "enabled", "budget_tokens": 5}}, {"reasoning_budget": 6}, {"reasoning_budget": 5.0}),
-         (CHAT, {"max_tokens": 2}, {"max_completion_tokens": 3}, {"max_completion_tokens": 2}),
+         (CHAT, {"max_completion_tokens": 2}, {"n_predict": 3}, {"n_predict": 2}),
          (TEXT, {"max_tokens": 2}, {"n_predict": 1}, {"n_predict": 2}), (TEXT, {"max_new_tokens": 2}, {"num_predict": -1}, {"num_predict": 2}),
          (TEXT, {"min_tokens": 1, "max_tokens": 2}, {"min_new_tokens": 2}, {"min_new_tokens": 1}),
          (TEXT, {"repeat_penalty": 1.1, "max_tokens": 2}, {"repetition_penalty": 1.2}, {"repetition_penalty": 1.1}),
@@ -56,6 +56,14 @@ def check_pairs(s):
         C.ok(status == 400 and "as another field says" in text_of(r["error"]), f"{path} {first} {other}: {status} {r}")
         status, r = s.post(path, {**body, **equal})
         C.ok(status == 200, f"{path} {first} {equal}: {status} {r}")
+
+
+def check_limits(s):
+    """max_tokens is OpenAI's older name of max_completion_tokens; who sends both means the newer one, as in vLLM."""
+    for path, body in ((CHAT, {"messages": USER}), (TEXT, {"prompt": "q"})):
+        for old, new in ((4, 2), (2, 4)):
+            status, r = s.post(path, {**body, "max_tokens": old, "max_completion_tokens": new, "ignore_eos": True})
+            C.ok(status == 200 and r["usage"]["completion_tokens"] == new, f"{path} {old} {new}: {status} {r}")
 
 
 def turned_off(s):
@@ -132,6 +140,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         with with_template(QWEN, tmp) as s:
             check_pairs(s)
+            check_limits(s)
             check_ready(s)
         with with_template(NAMED, tmp) as s:
             check_named(s)

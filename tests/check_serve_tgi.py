@@ -127,6 +127,9 @@ def check_refused(s):
     status, r = s.post("/generate_stream", {"inputs": STORY, "parameters": {"decoder_input_details": True}})
     C.ok(status == 400 and "decoder_input_details" in r["error"], (status, r))
     C.ok(s.post("/generate", {"inputs": STORY, "parameters": {"best_of": 1, "watermark": False, "adapter_id": None, "max_new_tokens": 1}})[0] == 200, "neutral")
+    hub = {"inputs": STORY, "parameters": {"max_new_tokens": 1}, "options": {"wait_for_model": True, "use_cache": False}}
+    status, headers, _ = s.request("POST", "/", hub)
+    C.ok(status == 200 and "x-kvant-ignored-fields" not in headers, f"the hub's options: {status} {headers}")
     status, headers, _ = s.request("POST", "/generate", {"inputs": STORY, "parameters": {"max_new_tokens": 1, "zz": 1}})
     C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "parameters.zz", headers)
 

@@ -118,9 +118,11 @@ def check_parts(s):
         C.ok(status == 400 and f'part 0: type: found "{kind}"' in r["error"]["message"], f"part {kind}: {status} {r}")
         status, r = s.post(MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": kind}]}]}], "max_tokens": 1})
         C.ok(status == 400 and f'block 0: type: found "{kind}"' in r["error"]["message"], f"block {kind}: {status} {r}")
-    for part in (None, "x", {"text": "x"}, {"type": "text"}, {"type": "refusal"}, {"type": 5}):
+    for part, told in ((None, "type: found nothing"), ("x", "type: found nothing"), ({"text": "x"}, "type: found nothing"), ({"type": 5}, "type: found 5"),
+                       ({"type": "text"}, "text: found nothing, wanted a text"), ({"type": "input_text", "input_text": "x"}, "text: found nothing, wanted a text"),
+                       ({"type": "refusal", "text": "x"}, "refusal: found nothing, wanted a text"), ({"type": "text", "text": [1]}, "text: found [1], wanted a text")):
         status, r = chat(part)
-        C.ok(status == 400 and "part 1" in r["error"]["message"], f"part {part}: {status} {r}")
+        C.ok(status == 400 and "part 1: " + told in r["error"]["message"], f"part {part}: {status} {r}")
     want = s.post("/apply-template", {"messages": [{"role": "assistant", "content": "ab"}, *USER]})[1]["prompt"]
     for kind, key in (("text", "text"), ("input_text", "text"), ("output_text", "text"), ("refusal", "refusal")):
         r = s.post("/apply-template", {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": kind, key: "b"}]}, *USER]})

@@ -33,6 +33,11 @@ def check_answers(s):
     C.ok(p[1]["choices"][0]["text"] == text and p[3]["count"] > 0 and p[4]["type"] == "message" and p[6]["status"], p)
     C.ok(len(p[5]["data"]) == 2 and p[5]["data"][0]["embedding"] == s.post("/v1/embeddings", {"input": "a"})[1]["data"][0]["embedding"], p[5])
     C.ok(len({x["id"] for x in (p[0], p[1], p[2])}) == 3, "an id each")
+    few = {"num_predict": 8, "temperature": 0}
+    p = predict(s, {"@requestFormat": "/api/chat", "messages": USER, "options": few}, {"@requestFormat": "/api/generate", "prompt": "The sea", "options": few},
+                {"@requestFormat": "generate", "inputs": "The sea", "parameters": {"max_new_tokens": 8}}, {"@requestFormat": "/api/generate", "prompt": "The sea"})
+    C.ok(p[0]["message"]["content"] == chat and p[1]["done"] and p[1]["response"] and p[2]["generated_text"] == text and p[3]["response"],
+         f"routes that stream by themselves: {p}")
     many = predict(s, *[{"@requestFormat": "completions", "prompt": "The sea", **SHORT}] * 64)
     C.ok(all(x["choices"][0]["text"] == text for x in many), "64 of them")
 
@@ -40,15 +45,17 @@ def check_answers(s):
 def check_errors(s):
     p = predict(s, {"@requestFormat": "completions", "prompt": "The sea", **SHORT}, {"@requestFormat": "nothing"}, {"prompt": "a"}, 7,
                 {"@requestFormat": "completions", "prompt": "a", "stream": True}, {"@requestFormat": "completions", "prompt": "a", "top_p": 3},
-                {"@requestFormat": "predict", "instances": []}, {"@requestFormat": "completions", "prompt": "a " * 5000})
+                {"@requestFormat": "predict", "instances": []}, {"@requestFormat": "/generate_stream", "inputs": "a"},
+                {"@requestFormat": "/api/chat", "messages": USER, "stream": True}, {"@requestFormat": "completions", "prompt": "a " * 5000})
     C.ok("choices" in p[0] and all(x["error"]["code"] == 400 for x in p[1:]), p)
-    for x, word in zip(p[1:], ('"nothing"', "@requestFormat", "found 7", "stream", "top_p", "@requestFormat", "context")):
+    for x, word in zip(p[1:], ('"nothing"', "@requestFormat", "found 7", "stream", "top_p", "@requestFormat", "generate_stream", "stream", "context")):
         C.ok(word in x["error"]["message"], (word, x))
     for body in ({}, {"instances": []}, {"instances": 7}, {"instances": [{}] * 65}):
         status, r = s.post("/predict", body)
         C.ok(status == 400 and r["error"]["message"].startswith("instances: found"), (status, r))
-    status, headers, _ = s.request("POST", "/predict", {"instances": [{"@requestFormat": "completions", "prompt": "a", "zz": 1, **SHORT}]})
-    C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "zz", headers)
+    odd = [{"@requestFormat": "completions", "prompt": "a", **names, **SHORT} for names in ({"zz": 1, "yy": 1}, {}, {"xx": 1, "zz": 1})]
+    status, headers, _ = s.request("POST", "/predict", {"instances": odd})
+    C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "zz, yy, xx", headers)
 
 
 def check_gone(s):

@@ -205,11 +205,12 @@ int request_fields_of(int shape)
     return routes[shape];
 }
 
-/* Servers have different names for one field. */
+/* Servers have different names for one field.  max_completion_tokens comes before max_tokens, its older name. */
 static int check_names(const json_t *o, api_error *e)
 {
     static const char *const names[][6] = {
-        { "max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict" },
+        { "max_tokens", "max_new_tokens", "n_predict", "num_predict" },
+        { "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict" },
         { "min_tokens", "min_new_tokens" },
         { "repeat_penalty", "repetition_penalty" },
         { "typical_p", "typ_p" },

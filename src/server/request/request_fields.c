@@ -349,8 +349,7 @@ static int is_noted(const char *name, const char *list)
     return 0;
 }
 
-/* Appends a name to a comma list that may stand in a response header; what does not fit is "...". */
-static void note_ignored(const char *name, char ignored[REQUEST_IGNORED])
+void request_note_ignored(const char *name, char ignored[REQUEST_IGNORED])
 {
     name = *name ? name : "?"; /* JSON allows a field without a name */
     size_t at = strlen(ignored), n = strlen(name);
@@ -384,7 +383,7 @@ static int unknown(const check *c, const char *path, int top)
         return api_fail(c->e, BAD, ours, "%.64s: not a field of this route; did you mean %s?", path, ours);
     if (c->env->refuse_unknown)
         return api_fail(c->e, BAD, "", "%.64s: not a field of this route", path);
-    note_ignored(path, c->ignored);
+    request_note_ignored(path, c->ignored);
     return API_OK;
 }
 
@@ -396,7 +395,7 @@ static int decide(const check *c, const request_field *f, const char *path, cons
     if (f->what == FIELD_WARN && !is_neutral(f, v) && c->env->refuse_unknown)
         return refuse(f, path, v, c->e);
     if (f->what == FIELD_WARN && !is_neutral(f, v))
-        note_ignored(path, c->ignored);
+        request_note_ignored(path, c->ignored);
     return API_OK;
 }
 

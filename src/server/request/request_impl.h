@@ -156,6 +156,8 @@ enum {
 };
 int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
 int embed_fields_of(int shape);   /* of an EMBED_* */
+/* Appends a name to a comma list that may stand in a response header; what does not fit is "...". */
+void request_note_ignored(const char *name, char ignored[REQUEST_IGNORED]);
 /* Every field of o that the route does not read: refused, or named in `ignored`. */
 int request_check_fields(const request_env *env, const json_t *o, int route, char ignored[REQUEST_IGNORED],
                          api_error *e);

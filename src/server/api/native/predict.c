@@ -29,14 +29,19 @@ static void format_of(const char *path, char out[FORMAT])
     out[n] = 0;
 }
 
-/* A worker's route, but for this one. */
+static int is_generation(const route *r, int shape)
+{
+    return r->make == make_answer && r->shape == shape;
+}
+
+/* A worker's route, but for this one and one that only streams. */
 static const route *route_named(const char *format)
 {
     char name[FORMAT];
 
     for (int i = 0; i < route_count(); i++) {
         const route *r = route_at(i);
-        if (!r->make || r->make == make_predict || !(r->flags & ROUTE_MODEL))
+        if (!r->make || r->make == make_predict || is_generation(r, BODY_TGI_STREAM) || !(r->flags & ROUTE_MODEL))
             continue;
         format_of(r->path, name);
         if (strcmp(r->path, format) == 0 || (name[0] && strcmp(name, format) == 0))
@@ -83,10 +88,22 @@ static void listen_to(job *part, job *whole)
     pthread_mutex_unlock(&part->lock);
 }
 
+/* An answer comes at once: Ollama's routes would stream unless they are told. */
+static int set_whole(json_t *o, const route *r, api_error *e)
+{
+    int stream = 0;
+
+    API_TRY(body_bool(o, "stream", &stream, e));
+    if (stream)
+        return api_fail(e, BAD, "stream", "stream: found true, wanted false: /predict answers at once");
+    if (!is_generation(r, BODY_OLLAMA_CHAT) && !is_generation(r, BODY_OLLAMA_GENERATE))
+        return API_OK;
+    return json_object_set_new(o, "stream", json_false()) == 0 ? API_OK : api_no_memory(e);
+}
+
 static int read_instance(json_t *o, const route **r, api_error *e)
 {
-    const char *format = json_string_value(body_field(o, "@requestFormat"));
-    int stream = 0;
+    const char *format = body_text(body_field(o, "@requestFormat"));
     char found[BODY_FOUND];
 
     if (!json_is_object(o))
@@ -95,9 +112,7 @@ static int read_instance(json_t *o, const route **r, api_error *e)
     if (!*r)
         return api_fail(e, BAD, "instances", "@requestFormat: found %s, wanted a route such as chatCompletions",
                         body_found(body_field(o, "@requestFormat"), found));
-    API_TRY(body_bool(o, "stream", &stream, e));
-    if (stream)
-        return api_fail(e, BAD, "stream", "stream: true, but /predict answers at once");
+    API_TRY(set_whole(o, *r, e));
     return json_object_del(o, "@requestFormat") == 0 ? API_OK : api_no_memory(e);
 }
 
@@ -117,8 +132,8 @@ static int run_instance(work *all, json_t *o, job *whole, predict_item *item, ap
     free(text);
     const int kind = w.body.error ? api_no_memory(e) : r->make(&w, e);
     sbuf_free(&w.body);
-    if (w.ignored[0])
-        memcpy(all->ignored, w.ignored, sizeof w.ignored);
+    for (char *rest, *name = strtok_r(w.ignored, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest))
+        request_note_ignored(name, all->ignored);
     item->job = w.result;
     item->reply = w.reply;
     if (w.result)

@@ -10,29 +10,30 @@
 #include "server/request/json_scan.h"
 #include "server/tools/tool_generic.h"
 
-/* The text of a part: a text, as chats, responses and their histories call it; NULL: it is another thing. */
-static const json_t *part_text(const json_t *part)
+/* The field that has a part's text, as chats, responses and their histories call the part; NULL: it is no text. */
+static const char *part_key(const char *type)
 {
     static const char *const types[] = { "text", "input_text", "output_text", "refusal" };
-    const char *type = body_text(json_object_get(part, "type"));
 
     for (int i = 0; i < 4 && type; i++)
         if (strcmp(type, types[i]) == 0)
-            return json_object_get(part, i < 3 ? "text" : type);
+            return i < 3 ? "text" : "refusal";
     return NULL;
 }
 
 /* Appends a part of a message's content, which must be text. */
 static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *out, api_error *e)
 {
-    const json_t *type = json_object_get(part, "type"), *s = part_text(part);
+    const json_t *type = json_object_get(part, "type");
+    const char *at = part_key(body_text(type));
 
-    if (!s && strcmp(body_text(type) ? body_text(type) : "", "text") != 0) {
+    if (!at) {
         body_wrong(e, key, type, "%s: item %d: part %zu: type: wanted text; models see texts only", key, i, k);
         return e->kind = body_text(type) ? API_UNSUPPORTED : BAD;
     }
+    const json_t *s = json_object_get(part, at);
     if (!body_is_text(s))
-        return body_wrong(e, key, s, "%s: item %d: part %zu: wanted text", key, i, k);
+        return body_wrong(e, key, s, "%s: item %d: part %zu: %s: wanted a text", key, i, k, at);
     sbuf_put(out, body_text(s), json_string_length(s));
     return out->error ? api_no_memory(e) : API_OK;
 }
