@@ -32,6 +32,8 @@ static const struct {
     { "ollama-show", REQUEST_OLLAMA_SHOW, -1, "" },
     { "cohere-embed", REQUEST_COHERE_EMBED, -1, "" },
     { "predict", REQUEST_PREDICT, -1, "" },
+    { "cohere-chat", REQUEST_COHERE_CHAT, BODY_COHERE, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]" },
+    { "fim", REQUEST_FIM, BODY_FIM, "{\"prompt\":\"a\"" },
     { "tgi", REQUEST_TGI, BODY_TGI_ROOT, "{\"inputs\":\"a\"" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };

@@ -137,6 +137,15 @@ def check_ollama(url):
 def check_cohere(url):
     import cohere
     client = cohere.ClientV2(api_key="k", base_url=url)
+    C.ok(client.chat(model="m", messages=USER, max_tokens=8).message.content[0].text, "a message")
+    parts = list(client.chat_stream(model="m", messages=USER, max_tokens=8))
+    C.ok("".join(p.delta.message.content.text for p in parts if p.type == "content-delta") and parts[-1].delta.finish_reason == "MAX_TOKENS", parts)
+    r = client.chat(model="m", messages=USER, tools=TOOLS[:1], tool_choice="REQUIRED", max_tokens=200)
+    call = r.message.tool_calls[0]
+    C.ok(weather(call.function.arguments), r)
+    turn = USER + [{"role": "assistant", "tool_plan": "I look.", "tool_calls": [call]},
+                   {"role": "tool", "tool_call_id": call.id, "content": [{"type": "document", "document": {"data": {"sky": "blue"}}}]}]
+    C.ok(client.chat(model="m", messages=turn, tools=TOOLS[:1], tool_choice="NONE", max_tokens=8).message.content[0].text, "a turn after a tool")
     r = client.embed(model="m", texts=["the sea", "a storm"], input_type="search_document", embedding_types=["float"])
     C.ok(len(r.embeddings.float_) == 2 and len(r.embeddings.float_[0]) > 8 and r.texts == ["the sea", "a storm"], r)
 
@@ -181,6 +190,7 @@ def check_mistralai(url):
     models = client.models.list().data
     C.ok(client.models.retrieve(model_id=models[0].id).id == models[0].id and models[0].capabilities.function_calling, models)
     C.ok(len(client.embeddings.create(model="m", inputs=["a", "b"]).data) == 2, "embeddings")
+    C.ok(client.fim.complete(model="m", prompt="The sea", max_tokens=8).choices[0].message.content, "a text that goes on")
 
 
 def main():

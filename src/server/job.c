@@ -275,13 +275,15 @@ static const body_answer answers[] = { [BODY_TEXT] = { &openai_shape, "cmpl-" },
                                        [BODY_OLLAMA_GENERATE] = { &ollama_shape, "gen-" },
                                        [BODY_TGI] = { &tgi_shape, "gen-" },
                                        [BODY_TGI_STREAM] = { &tgi_shape, "gen-" },
-                                       [BODY_TGI_ROOT] = { &tgi_shape, "gen-" } };
+                                       [BODY_TGI_ROOT] = { &tgi_shape, "gen-" },
+                                       [BODY_COHERE] = { &cohere_shape, "chat-" },
+                                       [BODY_FIM] = { &openai_shape, "cmpl-" } };
 
 /* How the answer is written, and what it tells of the request. */
 static void take_shape(generation *g, api_request *r, int n_ctx)
 {
     g->shape = answers[r->shape].shape;
-    g->openai = (openai_answer){ r->chat, r->include_usage, r->verbose };
+    g->openai = (openai_answer){ r->chat || r->shape == BODY_FIM, r->include_usage, r->verbose };
     native_take(&g->native, r);
     tgi_take(&g->tgi, r, n_ctx);
     g->ollama.generates = r->shape == BODY_OLLAMA_GENERATE;

@@ -70,7 +70,7 @@ typedef struct choice {
     sbuf thought;       /* whole answers */
     call_out *calls;
     int n_calls, cap_calls, call_sent; /* call_sent: a stream has told of the newest call */
-    content_blocks blocks; /* of a stream of /v1/messages */
+    content_blocks blocks; /* of a stream of /v1/messages or /v2/chat */
     int new_line;          /* of /completion: its text has one */
     int64_t progress_ns;   /* its prompt began, for return_progress; 0: not yet */
     int unguarded;         /* no grammar holds its calls (any more) */
@@ -106,7 +106,8 @@ typedef struct answer_shape {
     void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
     void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */
 } answer_shape;
-extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape, ollama_shape, tgi_shape;
+extern const answer_shape openai_shape, anthropic_shape, native_shape, responses_shape, ollama_shape, tgi_shape,
+    cohere_shape;
 void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w */
 
 /* JOB_GENERATE: how text is made, of whichever API; constant while choices run. */

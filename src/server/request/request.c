@@ -200,7 +200,9 @@ int request_fields_of(int shape)
                                   [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE,
                                   [BODY_TGI] = REQUEST_TGI,
                                   [BODY_TGI_STREAM] = REQUEST_TGI,
-                                  [BODY_TGI_ROOT] = REQUEST_TGI };
+                                  [BODY_TGI_ROOT] = REQUEST_TGI,
+                                  [BODY_COHERE] = REQUEST_COHERE_CHAT,
+                                  [BODY_FIM] = REQUEST_FIM };
 
     return routes[shape];
 }
@@ -271,6 +273,10 @@ static int read_body(const request_env *env, const char *body, size_t len, api_r
         kind = tgi_to_text(o, r, *out, e);
     else if (r->shape == BODY_MESSAGES)
         kind = messages_to_chat(env, o, *out, e);
+    else if (r->shape == BODY_COHERE)
+        kind = cohere_to_chat(o, *out, e);
+    else if (r->shape == BODY_FIM)
+        kind = fim_to_text(o, r, *out, e);
     else if (r->shape != BODY_RESPONSES)
         kind = ollama_to_chat(o, r, *out, e);
     else
@@ -288,7 +294,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
         return api_no_memory(e);
     r->shape = shape;
     r->infill = shape == BODY_INFILL;
-    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && !r->infill && !request_is_tgi(r);
+    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && shape != BODY_FIM && !r->infill && !request_is_tgi(r);
     r->n = 1;
     r->slot = -1;
     r->max_tokens = env->default_max_tokens;

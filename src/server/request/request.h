@@ -136,7 +136,9 @@ enum {
     BODY_OLLAMA_GENERATE,
     BODY_TGI,
     BODY_TGI_STREAM,
-    BODY_TGI_ROOT /* of /: its `stream` decides */
+    BODY_TGI_ROOT, /* of /: its `stream` decides */
+    BODY_COHERE,
+    BODY_FIM /* Mistral's */
 };
 enum { IDLE_NOT, IDLE_LOAD, IDLE_UNLOAD }; /* of Ollama's bodies: the model shall be there, or go */
 int request_parse(const request_env *env, int shape, const char *body, size_t len, api_request **out, api_error *e);

@@ -32,6 +32,8 @@ enum {
     COHERE_EMBED = REQUEST_COHERE_EMBED,
     TGI = REQUEST_TGI,
     PREDICT = REQUEST_PREDICT,
+    COHERE_CHAT = REQUEST_COHERE_CHAT,
+    FIM = REQUEST_FIM,
 };
 
 /* Values that change nothing; null never does. */
@@ -49,7 +51,7 @@ static const request_field fields[] = {
 #undef WARN
 #undef REFUSE
 
-enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 18 };
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 20 };
 
 /* The lines of one route, sorted. */
 typedef struct route_list {
@@ -97,7 +99,7 @@ static void make_lists(void)
     static const int routes[ROUTES] = { CHAT,        TEXT,            TEMPLATE,     EMBED,      NATIVE,
                                         NATIVE | INFILL, RERANK,      MESSAGES,     RESPONSES,  TOKENIZE,
                                         DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW,
-                                        COHERE_EMBED, TGI, PREDICT };
+                                        COHERE_EMBED, TGI, PREDICT, COHERE_CHAT, FIM };
 
     for (int i = 0; i < ROUTES; i++)
         make_list(&lists[i], routes[i]);

@@ -88,6 +88,10 @@ int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, pr
 /* ---- api/anthropic/anthropic_read.c ---- */
 int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e); /* out: an empty object */
 
+/* ---- api/cohere/cohere_read.c ---- */
+int cohere_to_chat(const json_t *o, json_t *out, api_error *e);
+int fim_to_text(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->infill, include_usage */
+
 /* ---- api/responses/responses_read.c ---- */
 /* out: an empty object; *body: to be freed, on error too. */
 int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e);
@@ -152,7 +156,9 @@ enum {
     REQUEST_OLLAMA_SHOW = 16384,
     REQUEST_COHERE_EMBED = 32768,
     REQUEST_TGI = 65536,
-    REQUEST_PREDICT = 131072
+    REQUEST_PREDICT = 131072,
+    REQUEST_COHERE_CHAT = 262144,
+    REQUEST_FIM = 524288
 };
 int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
 int embed_fields_of(int shape);   /* of an EMBED_* */

@@ -46,8 +46,8 @@ static const struct {
     int routes;
     const char *names;
 } required[] = {
-    { REQUEST_CHAT | REQUEST_MESSAGES | REQUEST_TEMPLATE, "[\"messages\"]" },
-    { REQUEST_TEXT, "[\"prompt\"]" },
+    { REQUEST_CHAT | REQUEST_MESSAGES | REQUEST_TEMPLATE | REQUEST_COHERE_CHAT, "[\"messages\"]" },
+    { REQUEST_TEXT | REQUEST_FIM, "[\"prompt\"]" },
     { REQUEST_DETOKENIZE, "[\"tokens\"]" },
     { REQUEST_TGI, "[\"inputs\"]" },
     { REQUEST_PREDICT, "[\"instances\"]" },

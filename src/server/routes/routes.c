@@ -58,6 +58,8 @@ static const route routes[] = {
     WORKER("/v1/embeddings", make_embeddings, EMBED_OPENAI),
     WORKER("/embeddings", make_embeddings, EMBED_NATIVE),
     WORKER("/embedding", make_embeddings, EMBED_NATIVE),
+    WORKER("/v2/chat", make_answer, BODY_COHERE),
+    WORKER("/v1/fim/completions", make_answer, BODY_FIM),
     WORKER("/v2/embed", make_embeddings, EMBED_COHERE),
     WORKER("/v2/rerank", make_rerank, RANK_JINA),
     WORKER("/v1/rerank", make_rerank, RANK_JINA),
