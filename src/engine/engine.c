@@ -188,11 +188,11 @@ static void bind_builder(kvant_engine *e)
     b->k = e->kv.k;
     b->v = e->kv.v;
     b->windows_apart = e->kv.window_pages > 0;
-    b->conv_state = e->kv.conv;
-    b->gdn_state = e->kv.state;
-    b->conv_stride = e->kv.cfg.conv_floats;
-    b->gdn_stride = e->kv.cfg.state_values;
-    b->gdn_type = e->kv.cfg.state_type;
+    b->states.conv = e->kv.conv;
+    b->states.rec = e->kv.state;
+    b->states.conv_stride = e->kv.cfg.conv_floats;
+    b->states.rec_stride = e->kv.cfg.state_values;
+    b->states.rec_type = e->kv.cfg.state_type;
     b->ring = (build_ring){ e->kv.ring, e->kv.cfg.ring_rows, 0, 0, 0, 0 };
 }
 

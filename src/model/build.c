@@ -125,7 +125,7 @@ static void add_adapters(builder *b, int weight, const float *x, int64_t ldx, fl
         BUILD(b, MATMUL, { &b->w[o->a], x + l->row0 * ldx, b->buf.lora_h, n, ldx, rank, KVANT_COMPUTE_F32 });
         BUILD(b, MUL, { b->buf.lora_h, l->scale, n, rank, rank, rank });
         BUILD(b, MATMUL, { &b->w[o->b], b->buf.lora_h, b->buf.lora_y, n, rank, o->n_out, KVANT_COMPUTE_F32 });
-        BUILD(b, BIAS, { y + l->row0 * ldy + o->row0, b->buf.lora_y, n, o->n_out, ldy, b->lora_row, n });
+        BUILD(b, BIAS, { y + l->row0 * ldy + o->row0, b->buf.lora_y, n, o->n_out, ldy, b->tables.lora_row, n });
     }
 }
 
@@ -198,17 +198,17 @@ const float *build_keep_output_rows(builder *b, int l, const float *rows, int wi
     const hparams *hp = &b->m->hp;
     const int all = hp->n_layer * hp->n_embd_layer;
 
-    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->n_out || b->buf.mtp.on)
+    if (l != hp->n_layer - 1 - (b->early ? hp->n_kv_from : 0) || b->rows == b->out.n || b->buf.mtp.on)
         return rows;
-    if (b->n_out > 0) {
-        BUILD(b, ROWS_GATHER, { rows, b->out_rows, scratch, b->n_out, width });
-        BUILD(b, ROWS_GATHER, { b->x, b->out_rows, b->buf.xs, b->n_out, hp->n_embd });
+    if (b->out.n > 0) {
+        BUILD(b, ROWS_GATHER, { rows, b->out.rows, scratch, b->out.n, width });
+        BUILD(b, ROWS_GATHER, { b->x, b->out.rows, b->buf.xs, b->out.n, hp->n_embd });
         if (all > 0)
-            BUILD(b, ROWS_GATHER, { b->embd, b->out_rows, b->buf.embd_proj, b->n_out, all });
+            BUILD(b, ROWS_GATHER, { b->embd, b->out.rows, b->buf.embd_proj, b->out.n, all });
     }
     b->embd = b->buf.embd_proj;    /* the projection is no longer wanted */
     b->x = b->buf.xs;
-    b->rows = b->n_out;
+    b->rows = b->out.n;
     return scratch;
 }
 
@@ -223,8 +223,8 @@ static void build_head(builder *b, const float *in, int rows)
     build_scale(b, b->buf.logits, m->hp.logit_scale, v, rows);
     if (m->hp.logit_cap > 0.0f && rows > 0)
         BUILD(b, SOFTCAP, { b->buf.logits, m->hp.logit_cap, rows, v });
-    if (b->suppress && rows > 0)
-        BUILD(b, BIAS, { b->buf.logits, b->suppress, rows, v, v, NULL, 1 });
+    if (b->tables.suppress && rows > 0)
+        BUILD(b, BIAS, { b->buf.logits, b->tables.suppress, rows, v, v, NULL, 1 });
     if (b->top == 1 && rows > 0)
         BUILD(b, ARGMAX, { b->buf.logits, b->buf.out_ids, rows, v });
     if (b->top > 1 && rows > 0)
@@ -241,12 +241,12 @@ static void build_end_mtp(builder *b)
     b->buf.a = h;
     build_norm(b, b->m->output_norm);
     b->buf.a = a;
-    if (!b->hidden && b->n_out > 0) {
-        if (b->n_out < b->n) {
-            BUILD(b, ROWS_GATHER, { h, b->out_rows, b->buf.xs, b->n_out, e });
+    if (!b->hidden && b->out.n > 0) {
+        if (b->out.n < b->n) {
+            BUILD(b, ROWS_GATHER, { h, b->out.rows, b->buf.xs, b->out.n, e });
             out = b->buf.xs;
         }
-        build_head(b, out, b->n_out);
+        build_head(b, out, b->out.n);
     }
     build_mtp_rows(b);
 }

@@ -83,15 +83,43 @@ typedef struct build_ring {
 /* Pages that queries read exactly: the newest, the first. */
 typedef struct build_exact { int tail, sink; } build_exact;
 
-typedef struct builder {
-    const kvant_model *m;
-    const kvant_weight *w;         /* [m->n_specs] device weights; matrices */
-    float *const *vec;             /* [m->n_specs] device address of vector specs as f32 */
+/* Tables that no pass changes. */
+typedef struct build_tables {
     const float *inv_freq;         /* [n_rot/2] */
     const float *inv_freq_window;  /* of windowed layers; the same table where they have no base of their own */
     const float *heads;            /* [n_head] the bits of 0, 1, 2 ... as int32 */
     const float *ones;             /* [d_v] of norms without weights */
     const float *suppress;         /* [n_vocab] what is added to logits; NULL: nothing */
+    const int32_t *lora_row;       /* 0, 1, 2 ... */
+} build_tables;
+
+/* The rows that give logits; seqs: as sequences of one row each. */
+typedef struct build_out {
+    const int32_t *rows, *pos;     /* [n] of the pass's token rows */
+    int n;
+    kvant_seqs seqs, window_seqs;
+} build_out;
+
+/* Pages that the pass fills. */
+typedef struct build_seals {
+    const int32_t *src, *dst, *window;
+    int n;
+    int late;                      /* no row of the pass reads a page that it seals: build_late_seals adds the seals */
+} build_seals;
+
+/* States of recurrent layers: the convolution's window, the recurrence. */
+typedef struct build_states {
+    float **conv;                  /* [n_layer] */
+    void **rec;
+    int64_t conv_stride, rec_stride;   /* values per slot */
+    int rec_type;                  /* enum kvant_state_type */
+} build_states;
+
+typedef struct builder {
+    const kvant_model *m;
+    const kvant_weight *w;         /* [m->n_specs] device weights; matrices */
+    float *const *vec;             /* [m->n_specs] device address of vector specs as f32 */
+    build_tables tables;
     arena *args;
     kvant_op *ops;
     int n_ops, cap_ops, error;
@@ -103,33 +131,23 @@ typedef struct builder {
     int any_prompt, any_decode;
     kvant_seqs seqs, window_seqs;  /* the second: with the block tables of windowed layers, where they are apart */
     const int32_t *ids, *pos;      /* [n] */
-    const int32_t *out_rows;       /* [n_out] token rows that give logits */
-    int n_out;
-    /* early: the layers that read others' K and V see those rows alone, as sequences of one row each. */
-    int early;
-    kvant_seqs out_seqs, out_window_seqs;
-    const int32_t *out_pos;        /* [n_out] */
+    build_out out;
+    int early;                     /* the layers that read others' K and V see the rows of `out` alone */
     int top;                       /* so many of the likeliest tokens of each of these rows are wanted; 1: no values */
-    int hidden;                    /* 1: all rows (n_out = n) end at the output norm, in buf.a; no logits */
+    int hidden;                    /* 1: all rows (out.n = n) end at the output norm, in buf.a; no logits */
     /* the residual stream from here on: buf.x, or buf.xs after the last layer's gather */
     float *x;
     const float *in;               /* the input of the next block: buf.a, or x itself where no norm comes first */
-    int rows;                      /* its rows: n, then n_out */
+    int rows;                      /* its rows: n, then out.n */
     const float *embd;             /* what these rows add of the layers' own embeddings */
     kvant_kv_side *k, *v;          /* [n_layer] */
-    const int32_t *seal_src, *seal_dst, *seal_window;
     int windows_apart;             /* windowed layers have pages, seals and tables of their own */
-    int n_seal;
-    int seal_late;                 /* no row of the pass reads a page that it seals: build_late_seals adds the seals */
-    float **conv_state;            /* [n_layer] */
-    void **gdn_state;
-    int64_t conv_stride, gdn_stride;   /* values per slot */
-    int gdn_type;                  /* enum kvant_state_type */
+    build_seals seals;
+    build_states states;
     build_hooks hooks;
     build_ring ring;
     build_buffers buf;
-    build_lora_rows lora[2];       /* of the n rows; of the n_out */
-    const int32_t *lora_row;       /* 0, 1, 2 ... */
+    build_lora_rows lora[2];       /* of the n rows; of the rows of `out` */
     int have_delta;                /* delta holds a block's output not yet added to x */
 } builder;
 
@@ -179,9 +197,9 @@ void build_norm_after(builder *b, int weight);
 /* In the last layer, or the last that writes K and V: from here on only the rows that give logits matter.  Gathers them
  * from rows[n][width] and from the stream; returns the gathered rows (or `rows` itself where nothing is to gather). */
 const float *build_keep_output_rows(builder *b, int l, const float *rows, int width, float *scratch);
-/* Writes rows of K and V, ld apart, into layer l's cache and, without seal_late, encodes the pages that are full. */
+/* Writes rows of K and V, ld apart, into layer l's cache and, without seals.late, encodes the pages that are full. */
 void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_rows, int64_t ld);
-/* After build_model: with seal_late, encodes the full pages of all layers. */
+/* After build_model: with seals.late, encodes the full pages of all layers. */
 void build_late_seals(builder *b);
 /* Rows of x, and of buf.alpha and buf.beta where the layer has them, into the ring; after the gates. */
 void build_ring_keep(builder *b, int l, const float *x, int64_t ldx);

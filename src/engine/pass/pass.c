@@ -30,16 +30,16 @@ static void bind_inputs(builder *b, const step_inputs *d, const pass *p)
 {
     b->ids = d->ids;
     b->pos = d->pos;
-    b->out_rows = d->out_rows;
+    b->out.rows = d->out_rows;
     b->buf.mtp.src = d->mtp_src;
-    b->out_pos = d->out_pos;
-    b->seal_src = d->seal_src;
-    b->seal_dst = d->seal_dst;
-    b->seal_window = d->seal_window;
+    b->out.pos = d->out_pos;
+    b->seals.src = d->seal_src;
+    b->seals.dst = d->seal_dst;
+    b->seals.window = d->seal_window;
     b->seqs = b->window_seqs = pass_seqs(d, p);
     b->window_seqs.table = d->window;
-    b->out_seqs = out_seqs(d, p, d->out_table);
-    b->out_window_seqs = out_seqs(d, p, d->out_window);
+    b->out.seqs = out_seqs(d, p, d->out_table);
+    b->out.window_seqs = out_seqs(d, p, d->out_window);
     b->lora[0] = (build_lora_rows){ p->lora0, p->n_lora, (const float *)(const void *)d->lora };
     b->ring.row0 = p->ring0;
     b->ring.n = p->n_ring;
@@ -86,11 +86,11 @@ void pass_build(kvant_engine *e, const pass *p)
     b->any_prompt = p->any_prompt;
     b->any_decode = p->any_decode;
     b->buf.mtp.on = e->p.mtp && !p->rests;
-    b->n_out = p->n_out;
+    b->out.n = p->n_out;
     b->early = ends_early(e, p);
     b->hidden = p->hidden;
-    b->n_seal = p->n_seal;
-    b->seal_late = !p->any_prompt && !p->seals_read && e->split.n == 1;
+    b->seals.n = p->n_seal;
+    b->seals.late = !p->any_prompt && !p->seals_read && e->split.n == 1;
     b->max_pos = p->max_pos;
     b->top = p->top;
     b->ring.at = e->ring_used;

@@ -37,13 +37,13 @@ void engine_bind(kvant_engine *e, int place)
 
     b->w = at->weights.w;
     b->vec = at->weights.vec;
-    b->inv_freq = at->weights.inv_freq;
-    b->inv_freq_window = at->weights.inv_freq_window;
-    b->heads = at->weights.heads;
-    b->ones = at->weights.ones;
-    b->suppress = at->weights.suppress;
+    b->tables.inv_freq = at->weights.inv_freq;
+    b->tables.inv_freq_window = at->weights.inv_freq_window;
+    b->tables.heads = at->weights.heads;
+    b->tables.ones = at->weights.ones;
+    b->tables.suppress = at->weights.suppress;
     b->fused = at->fused;
-    b->lora_row = at->lora_rows;
+    b->tables.lora_row = at->lora_rows;
     b->buf = at->buf;
 }
 

@@ -105,7 +105,7 @@ typedef struct qkv_view {
 /* The rows that give logits, gathered before the last layers. */
 static const int32_t *row_positions(const builder *b)
 {
-    return b->early && b->x == b->buf.xs ? b->out_pos : b->pos;
+    return b->early && b->x == b->buf.xs ? b->out.pos : b->pos;
 }
 
 /* V of layers without a projection is K's, before K's norm. */
@@ -114,7 +114,7 @@ static void norm_v(builder *b, const layer_weights *w, const qkv_view *p)
     const int h = p->s->h_kv, d = p->s->d_v;
     const float *from = w->attn.k >= 0 && w->attn.v < 0 ? p->k : p->v;
 
-    BUILD(b, NORM_RMS, { from, b->ones, p->v, b->m->hp.norm.eps, b->rows, h, d, p->ld, d, p->ld, d });
+    BUILD(b, NORM_RMS, { from, b->tables.ones, p->v, b->m->hp.norm.eps, b->rows, h, d, p->ld, d, p->ld, d });
 }
 
 static qkv_view project(builder *b, int l)
@@ -178,7 +178,7 @@ static void norm_and_rotate(builder *b, int l, const qkv_view *p)
 {
     const hparams *hp = &b->m->hp;
     const layer_shape *s = p->s;
-    const float *freq = hp->windowed[l] ? b->inv_freq_window : b->inv_freq;
+    const float *freq = hp->windowed[l] ? b->tables.inv_freq_window : b->tables.inv_freq;
     const float mscale = hp->windowed[l] && hp->rope.base_window > 0 ? 1.0f : hp->rope.mscale;
     const int32_t *pos = row_positions(b);
     const int n = b->rows, neox = hp->rope.neox;
@@ -275,7 +275,7 @@ static int is_apart(const builder *b, int l)
 static const kvant_seqs *layer_seqs(const builder *b, int l)
 {
     if (b->early && b->x == b->buf.xs)
-        return is_apart(b, l) ? &b->out_window_seqs : &b->out_seqs;
+        return is_apart(b, l) ? &b->out.window_seqs : &b->out.seqs;
     return is_apart(b, l) ? &b->window_seqs : &b->seqs;
 }
 
@@ -283,11 +283,11 @@ static void seal_layer(builder *b, int l)
 {
     const kvant_kv_side *k = &b->k[l], *v = &b->v[l];
     const layer_shape *s = &b->m->hp.layer[l];
-    const int32_t *dst = is_apart(b, l) ? b->seal_window : b->seal_dst;
-    if (k->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *k, b->seal_src, dst, b->n_seal, s->h_kv, s->d_k });
-    if (v->tail && b->n_seal > 0)
-        BUILD(b, PAGE_SEAL, { *v, b->seal_src, dst, b->n_seal, s->h_kv, s->d_v });
+    const int32_t *dst = is_apart(b, l) ? b->seals.window : b->seals.dst;
+    if (k->tail && b->seals.n > 0)
+        BUILD(b, PAGE_SEAL, { *k, b->seals.src, dst, b->seals.n, s->h_kv, s->d_k });
+    if (v->tail && b->seals.n > 0)
+        BUILD(b, PAGE_SEAL, { *v, b->seals.src, dst, b->seals.n, s->h_kv, s->d_v });
 }
 
 /* K's and V's steps are neighbours: a device may run two as one. */
@@ -296,14 +296,14 @@ void build_cache_rows(builder *b, int l, const float *k_rows, const float *v_row
     const layer_shape *s = &b->m->hp.layer[l];
     BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->k[l], k_rows, ld, s->h_kv, s->d_k });
     BUILD(b, CACHE_WRITE, { *layer_seqs(b, l), b->v[l], v_rows, ld, s->h_kv, s->d_v });
-    if (!b->seal_late)
+    if (!b->seals.late)
         seal_layer(b, l);
     b->buf.mtp.kv_end = b->n_ops;
 }
 
 void build_late_seals(builder *b)
 {
-    for (int l = 0; b->seal_late && l < b->m->hp.n_layer + (b->buf.mtp.seqs > 0); l++)
+    for (int l = 0; b->seals.late && l < b->m->hp.n_layer + (b->buf.mtp.seqs > 0); l++)
         seal_layer(b, l);
 }
 

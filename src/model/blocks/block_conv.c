@@ -43,8 +43,8 @@ int request_short_conv_layer(kvant_model *m, int l, kvant_diag *diag)
 static void convolve(builder *b, int l, const float *x, int ld)
 {
     const int e = b->m->hp.n_embd;
-    const kvant_conv_args conv = { b->seqs,       x,  b->vec[b->m->layers[l].rec.conv], b->conv_state[l], b->buf.att, e,
-                                   b->m->hp.rec.conv_k, b->conv_stride, ld, NULL, 1 };
+    const kvant_conv_args conv = { b->seqs, x, b->vec[b->m->layers[l].rec.conv], b->states.conv[l], b->buf.att,
+                                   e, b->m->hp.rec.conv_k, b->states.conv_stride, ld, NULL, 1 };
 
     build_conv(b, &conv);
 }

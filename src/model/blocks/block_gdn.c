@@ -171,11 +171,11 @@ static void recur(builder *b, int l, const layer_weights *w, const float *x, int
     const hparams *hp = &b->m->hp;
     int c = (int)channels(hp), qk = hp->gdn.hk * hp->gdn.dk;
     float *y = b->buf.att;
-    const kvant_conv_args conv = { b->seqs, x, b->vec[w->rec.conv], b->conv_state[l], y, c, hp->rec.conv_k,
-                                   b->conv_stride, ld, NULL, 0 };
-    const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o,
+    const kvant_conv_args conv = { b->seqs, x, b->vec[w->rec.conv], b->states.conv[l], y, c, hp->rec.conv_k,
+                                   b->states.conv_stride, ld, NULL, 0 };
+    const kvant_gdn_args gdn = { b->seqs, y, y + qk, y + 2 * qk, b->buf.alpha, b->buf.beta, b->states.rec[l], b->buf.o,
                                  hp->gdn.hk, hp->gdn.hv, hp->gdn.dk, hp->gdn.dv, hp->gdn.interleaved, c, c, c,
-                                 b->gdn_stride, b->gdn_type, 0, b->compute };
+                                 b->states.rec_stride, b->states.rec_type, 0, b->compute };
 
     build_conv(b, &conv);
     BUILD(b, NORM_L2, { y, hp->norm.eps, b->n, 2 * hp->gdn.hk, hp->gdn.dk, c, hp->gdn.dk });

@@ -120,11 +120,11 @@ static void recur(builder *b, int l, const layer_weights *w, const float *x, int
     const hparams *hp = &b->m->hp;
     const int d = hp->gdn.dk, h = hp->gdn.hv, wide = hp->rec.out, c = hp->rec.conv_channels;
     float *q = b->buf.att, *k = q + wide, *v = k + wide;
-    const kvant_conv_args conv = { b->seqs,    x,              b->vec[w->rec.conv], b->conv_state[l], q, c,
-                                   hp->rec.conv_k, b->conv_stride, ld,              NULL,             0 };
+    const kvant_conv_args conv = { b->seqs,    x,              b->vec[w->rec.conv], b->states.conv[l], q, c,
+                                   hp->rec.conv_k, b->states.conv_stride, ld,              NULL,             0 };
     const kvant_gdn_args gdn = {
-        b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->gdn_state[l], b->buf.o, h, h, d, d, 0, c, c, c,
-        b->gdn_stride, b->gdn_type, 1, b->compute
+        b->seqs,       q,           k, v, b->buf.alpha, b->buf.beta, b->states.rec[l], b->buf.o, h, h, d, d, 0, c, c, c,
+        b->states.rec_stride, b->states.rec_type, 1, b->compute
     };
 
     build_conv(b, &conv);

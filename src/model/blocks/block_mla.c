@@ -115,8 +115,8 @@ static void project_query(builder *b, const layer_weights *w)
     }
     build_matmul(b, w->attn.q, in, width, b->buf.o, ld, b->n);
     if (has_rope(hp))
-        BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->inv_freq, hp->rope.mscale, hp->rope.neox, hp->n_rot, b->n,
-                         h, ld, d });
+        BUILD(b, ROPE, { b->buf.o + d - hp->n_rot, b->pos, b->tables.inv_freq, hp->rope.mscale, hp->rope.neox,
+                         hp->n_rot, b->n, h, ld, d });
 }
 
 /* qkv = [query of d_k per head | row of the cache], from buf.o and buf.a. */
@@ -125,14 +125,15 @@ static void absorb(builder *b, const layer_weights *w, float *q, float *k, int64
     const hparams *hp = &b->m->hp;
     const int h = hp->n_head, r = hp->mla.rank, d = hp->d_k, n_rot = hp->n_rot;
 
-    BUILD(b, ROWS_COPY, { b->heads, (float *)b->buf.heads, b->n, 1, h, 0, h, h, h });
+    BUILD(b, ROWS_COPY, { b->tables.heads, (float *)b->buf.heads, b->n, 1, h, 0, h, h, h });
     BUILD(b, MATMUL_ID, { &b->w[w->attn.k_b], b->buf.o, b->buf.heads, b->buf.att, b->n, h, 1, hp->mla.dk, b->compute });
     BUILD(b, ROWS_COPY, { b->buf.att, q, b->n, h, r, h * r, r, ld, d });
     BUILD(b, ROWS_COPY, { b->buf.o + hp->mla.dk - n_rot, q + r, b->n, h, n_rot, h * hp->mla.dk, hp->mla.dk, ld, d });
     build_matmul(b, w->attn.k, b->in, hp->n_embd, k, ld, b->n);
     BUILD(b, NORM_RMS, { k, b->vec[w->attn.k_norm], k, latent_eps(hp), b->n, 1, r, ld, r, ld, r });
     if (has_rope(hp))
-        BUILD(b, ROPE, { k + r, b->pos, b->inv_freq, hp->rope.mscale, hp->rope.neox, n_rot, b->n, 1, ld, n_rot });
+        BUILD(b, ROPE, { k + r, b->pos, b->tables.inv_freq, hp->rope.mscale, hp->rope.neox, n_rot, b->n, 1, ld,
+                         n_rot });
 }
 
 void build_mla(builder *b, int l)

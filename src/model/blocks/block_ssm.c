@@ -87,11 +87,11 @@ static void recur(builder *b, int l, const float *mixed, int ld)
     const kvant_conv_args conv = { b->seqs,
                                    mixed,
                                    b->vec[w->rec.conv],
-                                   b->conv_state[l],
+                                   b->states.conv[l],
                                    x,
                                    c,
                                    hp->rec.conv_k,
-                                   b->conv_stride,
+                                   b->states.conv_stride,
                                    ld,
                                    w->rec.conv_bias >= 0 ? b->vec[w->rec.conv_bias] : NULL,
                                    0 };
@@ -103,7 +103,7 @@ static void recur(builder *b, int l, const float *mixed, int ld)
                                  b->vec[w->rec.a],
                                  b->vec[w->rec.ssm_d],
                                  b->vec[w->rec.dt],
-                                 b->gdn_state[l],
+                                 b->states.rec[l],
                                  b->buf.o,
                                  hp->gdn.hv,
                                  hp->gdn.dv,
@@ -112,8 +112,8 @@ static void recur(builder *b, int l, const float *mixed, int ld)
                                  c,
                                  ld,
                                  c,
-                                 b->gdn_stride,
-                                 b->gdn_type };
+                                 b->states.rec_stride,
+                                 b->states.rec_type };
 
     build_conv(b, &conv);
     if (b->any_prompt)

@@ -33,7 +33,7 @@ static void build_both(builder *b, int l)
     build_attention_rows(b, l);
     build_matmul(b, w->attn.out, b->buf.att, wide, sum, e, b->n);
     build_matmul(b, w->rec.out, b->buf.o, hp->rec.out, b->buf.delta, e, b->n);
-    if (l < hp->n_layer - 1 || b->rows == b->n_out) {
+    if (l < hp->n_layer - 1 || b->rows == b->out.n) {
         BUILD(b, ADD, { b->buf.delta, sum, b->n, e });
     } else {
         BUILD(b, ADD, { sum, b->buf.delta, b->n, e });
