@@ -502,6 +502,9 @@ def check_start():
     cases = [(["--port", "70000"], 2, "--port"), (["--host", "0.0.0.0"], 2, "needs --api-key"), (["--api-key", "a b"], 2, "API key"),
              (["--grammar", "x"], 2, "brings its own"), (["-np", "0"], 2, "found 0"), (["--ssl-key-file", "x"], 2, "proxy"), (["--nonsense"], 2, "nonsense"),
              (["--api-prefix", "llm"], 2, "--api-prefix"), (["-m", "/nonexistent/x.gguf"], 3, "error: /nonexistent/x.gguf: no such file"),
+             (["--cors-credentials"], 2, "--cors-credentials: it wants --cors-origins"), (["--cors-headers", "x"], 2, "--cors-headers: it wants --cors-origins"),
+             (["--cors-methods", "GET"], 2, "--cors-methods: it wants --cors-origins"), (["--cors-origins", "*", "--cors-headers", "x;y"], 2, 'found "x;y", wanted names'),
+             (["--cors-origins", "*", "--cors-methods", "GET\r\nX: y"], 2, "--cors-methods: found"), (["--kv-store-size", "1G"], 2, "it wants --kv-store"),
              (["--api-key-file", "/nonexistent"], 3, "nonexistent"), (["--kv-pool-size", "1"], 2, "--kv-pool-size"),
              (["--kv-pool-size", "1000000", "-ctk", "tbq4_0"], 2, "exact tail")]
     for args, code, part in cases:

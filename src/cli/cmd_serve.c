@@ -55,8 +55,6 @@ static int check_tiers(const opts *o, kvant_diag *diag)
     if ((opt_int(o, OPT_KV_HOST) > 0 || opt_str(o, OPT_KV_STORE)) && opt_flag(o, OPT_NO_PREFIX_CACHE))
         return kvant_fail(diag, KVANT_EINVAL, "%s and --no-prefix-cache: wanted one of them",
                           opt_origin(o, opt_str(o, OPT_KV_STORE) ? OPT_KV_STORE : OPT_KV_HOST));
-    if (opt_given(o, OPT_KV_STORE_SIZE) && !opt_str(o, OPT_KV_STORE))
-        return kvant_fail(diag, KVANT_EINVAL, "%s: it wants --kv-store DIR", opt_origin(o, OPT_KV_STORE_SIZE));
     return KVANT_OK;
 }
 
@@ -244,19 +242,6 @@ static void file_alias(const char *path, char *out, size_t cap)
     snprintf(out, cap, "%.*s", (int)(n < cap ? n : cap - 1), base);
 }
 
-static int check_prefix(const opts *o, kvant_diag *diag)
-{
-    const char *s = opt_str(o, OPT_API_PREFIX);
-
-    for (const char *p = opt_str(o, OPT_SERVER_HEADER); p && *p; p++)
-        if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
-            return kvant_fail(diag, KVANT_EINVAL, "%s: found byte 0x%02x, wanted printable ASCII",
-                              opt_origin(o, OPT_SERVER_HEADER), (unsigned)(unsigned char)*p);
-    if (s && s[0] && (s[0] != '/' || s[strlen(s) - 1] == '/'))
-        return kvant_fail(diag, KVANT_EINVAL, "--api-prefix: found \"%.60s\", wanted a path such as /llm", s);
-    return KVANT_OK;
-}
-
 static int pooling_option(const opts *o)
 {
     static const char *const names[] = { "none", "mean", "cls", "last", "rank" };
@@ -430,14 +415,10 @@ static int64_t memory_of(const opts *o)
 /* Blocks of one model: a reader could not tell those of several apart. */
 static int open_events(const opts *o, kv_events **events, kvant_diag *diag)
 {
-    static const int with[] = { OPT_KV_EVENTS_REPLAY, OPT_KV_EVENTS_ENCODING, OPT_KV_EVENTS_TOPIC };
     const char *topic = opt_str(o, OPT_KV_EVENTS_TOPIC);
     const kv_events_params p = { opt_str(o, OPT_KV_EVENTS), opt_str(o, OPT_KV_EVENTS_REPLAY), topic ? topic : "",
                                  opt_is(o, OPT_KV_EVENTS_ENCODING, "array") };
 
-    for (size_t i = 0; i < sizeof with / sizeof *with && !p.endpoint; i++)
-        if (opt_given(o, with[i]))
-            return kvant_fail(diag, KVANT_EINVAL, "%s: it wants --kv-events ENDPOINT", opt_origin(o, with[i]));
     if (!p.endpoint)
         return KVANT_OK;
     if (router_option(o) >= 0)
@@ -456,7 +437,8 @@ int cmd_serve(const opts *o, kvant_diag *diag)
     auth keys = { 0 };
     server_params p;
 
-    KVANT_TRY(check_prefix(o, diag));
+    KVANT_TRY(serve_check_texts(o, diag));
+    KVANT_TRY(serve_check_alone(o, diag));
     KVANT_TRY(check_parallel(o, diag));
     if (opt_flag(o, OPT_RERANK) && opt_given(o, OPT_POOLING) && !opt_is(o, OPT_POOLING, "rank"))
         return kvant_fail(diag, KVANT_EINVAL, "--rerank and --pooling %s: wanted one of them", opt_str(o, OPT_POOLING));

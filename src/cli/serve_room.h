@@ -11,5 +11,7 @@ void serve_slots(kvant_engine_params *p, int64_t given);
  * the pool takes.  router: bytes of all models of a router together; 0: there is none. */
 int serve_room(const opts *o, const kvant_model *m, kvant_engine_params *p, int64_t router, int64_t *bytes,
                kvant_diag *diag);
+int serve_check_alone(const opts *o, kvant_diag *diag); /* options that mean nothing without another one */
+int serve_check_texts(const opts *o, kvant_diag *diag); /* those that become headers and paths */
 
 #endif

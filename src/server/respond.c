@@ -43,8 +43,8 @@ int origin_listed(const char *list, const char *origin)
     return 0;
 }
 
-/* A list of header names and nothing else: it goes back as it came. */
-static int is_token_list(const char *s)
+/* Nothing but names: such a list goes back as it came. */
+int server_is_token_list(const char *s)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~, ";
 
@@ -60,7 +60,7 @@ static void add_preflight(const struct server_cors *cors, struct MHD_Connection 
     if (cors->headers)
         asked = cors->headers;
     MHD_add_response_header(r, "Access-Control-Allow-Headers",
-                            asked && is_token_list(asked) ? asked : "authorization, content-type, x-api-key");
+                            asked && server_is_token_list(asked) ? asked : "authorization, content-type, x-api-key");
     MHD_add_response_header(r, "Access-Control-Allow-Methods", cors->methods);
     MHD_add_response_header(r, "Access-Control-Max-Age", "600");
 }

@@ -127,6 +127,7 @@ server_params server_defaults(void);
 /* KVANT_EINVAL (a parameter), KVANT_EBUSY (address in use), KVANT_EIO.  Strings and keys must outlive the server. */
 int server_open(const server_params *p, server **out, kvant_diag *diag);
 /* "http://127.0.0.1:8686" (of several addresses the first) or "unix:/run/kvant.sock" */
+int server_is_token_list(const char *s); /* names of headers or methods, with commas between them */
 const char *server_url(const server *s);
 int server_port(const server *s);
 /* wake and wake_user for kvant_session_params. */
