@@ -51,6 +51,22 @@ def check_cohere(s):
         C.ok(status == 400 and r["error"]["param"] == param, (body, r))
 
 
+def check_tei(s):
+    want = [d["embedding"] for d in s.post("/v1/embeddings", {"input": ["a b c", "d"]})[1]["data"]]
+    C.ok(s.post("/embed", {"inputs": ["a b c", "d"], "truncate": True}) == (200, want), "two texts")
+    C.ok(s.post("/embed", {"inputs": "d"}) == (200, want[1:]), "a text")
+    C.ok(near(s.post("/embed", {"inputs": "a b c", "normalize": False})[1][0], embed(s, "a b c")[0]), "as they are")
+    status, r = s.post("/similarity", {"inputs": {"source_sentence": "a b c", "sentences": ["d", "a b c"]}, "parameters": {}})
+    C.ok(status == 200 and near(r, [sum(x * y for x, y in zip(*want)), 1.0]) and abs(r[0]) < 0.999, (r, want))
+    for path, body, param in (("/embed", {}, "inputs"), ("/embed", {"inputs": "a", "prompt_name": "query"}, "prompt_name"), ("/embed", {"inputs": "a", "normalize": 3}, "normalize"),
+                              ("/embed", {"inputs": "a", "dimensions": 3}, "dimensions"), ("/similarity", {"inputs": "a"}, "inputs"), ("/similarity", {}, "inputs"),
+                              ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, "inputs"),
+                              ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b", [1, 2]]}}, "inputs"),
+                              ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"prompt_name": "q"}}, "parameters")):
+        status, r = s.post(path, body)
+        C.ok(status == 400 and r["error"]["param"] == param, (path, body, r))
+
+
 def kinds(s):
     """Embeddings of a text's beginnings, of 1, 2 and 3 tokens."""
     ids = s.post("/tokenize", {"content": "the cat and"})[1]["tokens"]
@@ -63,6 +79,7 @@ def check_kinds():
         mean = kinds(s)
         check_norms(s)
         check_cohere(s)
+        check_tei(s)
     with Server(BUILD, "-np", "2", "-c", "128", "--pooling", "last", model=TINY) as s:
         last = kinds(s)
     C.ok(near(mean[0], last[0]) and not near(mean[2], last[2]), "one token, three tokens")

@@ -34,6 +34,8 @@ static const struct {
     { "predict", REQUEST_PREDICT, -1, "" },
     { "cohere-chat", REQUEST_COHERE_CHAT, BODY_COHERE, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]" },
     { "fim", REQUEST_FIM, BODY_FIM, "{\"prompt\":\"a\"" },
+    { "tei", REQUEST_TEI, -1, "" },
+    { "similarity", REQUEST_SIMILAR, -1, "" },
     { "tgi", REQUEST_TGI, BODY_TGI_ROOT, "{\"inputs\":\"a\"" },
 };
 enum { ROUTES = sizeof routes / sizeof *routes };

@@ -161,6 +161,10 @@ def check_huggingface_hub(url):
     r = client.chat_completion(messages=USER, response_format={"type": "json_object", "value": schema}, max_tokens=400)
     C.ok(1 <= json.loads(r.choices[0].message.content)["n"] <= 9, r)
     check_text_generation(InferenceClient(base_url=url, api_key="k"), schema)
+    vectors = InferenceClient(model=url + "/embed", api_key="k").feature_extraction("the sea")
+    C.ok(vectors.shape[0] == 1 and vectors.shape[1] > 8, vectors)
+    r = InferenceClient(model=url + "/similarity", api_key="k").sentence_similarity("the sea", other_sentences=["a storm", "the sea"])
+    C.ok(len(r) == 2 and r[0] < r[1] and abs(r[1] - 1) < 1e-4, r)
 
 
 def check_text_generation(client, schema):

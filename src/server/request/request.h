@@ -155,7 +155,7 @@ typedef struct embed_request {
     char *salt; /* cache_salt, or NULL */
     char ignored[REQUEST_IGNORED];
 } embed_request;
-enum { EMBED_OPENAI, EMBED_NATIVE, EMBED_OLLAMA, EMBED_OLLAMA_ONE, EMBED_COHERE };
+enum { EMBED_OPENAI, EMBED_NATIVE, EMBED_OLLAMA, EMBED_OLLAMA_ONE, EMBED_COHERE, EMBED_TEI, EMBED_SIMILAR };
 enum { RANK_JINA, RANK_TEI, RANK_SCORE };
 int request_parse_embed(const request_env *env, int shape, const char *body, size_t len, embed_request **out,
                         api_error *e);

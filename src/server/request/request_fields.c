@@ -34,6 +34,8 @@ enum {
     PREDICT = REQUEST_PREDICT,
     COHERE_CHAT = REQUEST_COHERE_CHAT,
     FIM = REQUEST_FIM,
+    TEI = REQUEST_TEI,
+    SIMILAR = REQUEST_SIMILAR,
 };
 
 /* Values that change nothing; null never does. */
@@ -51,7 +53,7 @@ static const request_field fields[] = {
 #undef WARN
 #undef REFUSE
 
-enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 20 };
+enum { FIELDS = sizeof fields / sizeof *fields, NAME_MOST = 64, ROUTES = 22 };
 
 /* The lines of one route, sorted. */
 typedef struct route_list {
@@ -99,7 +101,8 @@ static void make_lists(void)
     static const int routes[ROUTES] = { CHAT,        TEXT,            TEMPLATE,     EMBED,      NATIVE,
                                         NATIVE | INFILL, RERANK,      MESSAGES,     RESPONSES,  TOKENIZE,
                                         DETOKENIZE,  OLLAMA_CHAT,     OLLAMA_GENERATE, OLLAMA_EMBED, OLLAMA_SHOW,
-                                        COHERE_EMBED, TGI, PREDICT, COHERE_CHAT, FIM };
+                                        COHERE_EMBED, TGI, PREDICT, COHERE_CHAT, FIM,
+                                        TEI, SIMILAR };
 
     for (int i = 0; i < ROUTES; i++)
         make_list(&lists[i], routes[i]);

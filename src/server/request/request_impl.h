@@ -158,7 +158,9 @@ enum {
     REQUEST_TGI = 65536,
     REQUEST_PREDICT = 131072,
     REQUEST_COHERE_CHAT = 262144,
-    REQUEST_FIM = 524288
+    REQUEST_FIM = 524288,
+    REQUEST_TEI = 1048576,
+    REQUEST_SIMILAR = 2097152
 };
 int request_fields_of(int shape); /* REQUEST_* of a BODY_* */
 int embed_fields_of(int shape);   /* of an EMBED_* */

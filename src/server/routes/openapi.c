@@ -36,6 +36,8 @@ static const struct {
     { "cache_salt", TEXT, 0 },
     { "documents", "{\"type\":\"array\"}", 0 },
     { "query", "{\"type\":\"string\"}", 0 },
+    { "inputs", "{\"type\":\"object\",\"required\":[\"source_sentence\",\"sentences\"]}", REQUEST_SIMILAR },
+    { "inputs", "{}", REQUEST_TEI },
     { "inputs", "{\"type\":\"string\"}", 0 },
     { "parameters", "{\"type\":[\"object\",\"null\"]}", 0 },
     { "tokens", "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", 0 },
@@ -49,7 +51,7 @@ static const struct {
     { REQUEST_CHAT | REQUEST_MESSAGES | REQUEST_TEMPLATE | REQUEST_COHERE_CHAT, "[\"messages\"]" },
     { REQUEST_TEXT | REQUEST_FIM, "[\"prompt\"]" },
     { REQUEST_DETOKENIZE, "[\"tokens\"]" },
-    { REQUEST_TGI, "[\"inputs\"]" },
+    { REQUEST_TGI | REQUEST_TEI | REQUEST_SIMILAR, "[\"inputs\"]" },
     { REQUEST_PREDICT, "[\"instances\"]" },
 };
 

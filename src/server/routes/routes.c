@@ -61,6 +61,8 @@ static const route routes[] = {
     WORKER("/v2/chat", make_answer, BODY_COHERE),
     WORKER("/v1/fim/completions", make_answer, BODY_FIM),
     WORKER("/v2/embed", make_embeddings, EMBED_COHERE),
+    WORKER("/embed", make_embeddings, EMBED_TEI),
+    WORKER("/similarity", make_embeddings, EMBED_SIMILAR),
     WORKER("/v2/rerank", make_rerank, RANK_JINA),
     WORKER("/v1/rerank", make_rerank, RANK_JINA),
     WORKER("/v1/reranking", make_rerank, RANK_JINA),

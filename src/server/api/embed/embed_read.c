@@ -1,4 +1,4 @@
-/* embed_read.c: the bodies of /v1/embeddings and /embedding. */
+/* embed_read.c: the bodies of /v1/embeddings and of the routes that other servers have for it. */
 #include "server/request/request_impl.h"
 
 #include <string.h>
@@ -54,6 +54,8 @@ static const char *key_of(const json_t *o, int shape)
 {
     if (shape == EMBED_COHERE)
         return "texts";
+    if (shape == EMBED_TEI)
+        return "inputs";
     if (body_field(o, "input"))
         return "input";
     return shape == EMBED_NATIVE ? "content" : shape == EMBED_OLLAMA_ONE ? "prompt" : "input";
@@ -71,11 +73,50 @@ static int check_types(const json_t *o, api_error *e)
                     "embedding_types: wanted [\"float\"], the only type here");
 }
 
+/* {"source_sentence", "sentences"}: that text first, then those that it is compared with. */
+static int read_compared(const request_env *env, const json_t *o, embed_request *r, api_error *e)
+{
+    const json_t *in = body_field(o, "inputs"), *source = body_field(in, "source_sentence");
+    json_t *sentences = json_object_get(in, "sentences"), *text;
+    size_t i;
+
+    if (!body_is_text(source))
+        return body_wrong(e, "inputs", in, "inputs: wanted an object with source_sentence, a text, and sentences");
+    if (json_array_size(sentences) == 0 || json_array_size(sentences) >= REQUEST_MAX_TEXTS)
+        return body_wrong(e, "inputs", sentences, "inputs: sentences: wanted an array of 1 to %d texts",
+                          REQUEST_MAX_TEXTS - 1);
+    json_array_foreach(sentences, i, text) if (!body_is_text(text))
+        return body_wrong(e, "inputs", text, "inputs: sentences: item %zu: wanted a text", i);
+    json_t *list = json_pack("[O]", source);
+    int kind = list && json_array_extend(list, sentences) == 0 ? API_OK : api_no_memory(e);
+    if (kind == API_OK)
+        kind = prompts_read(env, list, "inputs", 1, REQUEST_MAX_TEXTS, r->prompts, &r->n, e);
+    json_decref(list);
+    return kind;
+}
+
+static int read_norm(const json_t *o, embed_request *r, api_error *e)
+{
+    int unit = 1;
+
+    r->norm = 2;
+    if (r->shape == EMBED_TEI) {
+        API_TRY(body_bool(o, "normalize", &unit, e));
+        r->norm = unit ? 2 : -1;
+    }
+    API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));
+    if (r->kind == KVANT_REQUEST_EMBED_EACH)
+        r->norm = -1;
+    return API_OK;
+}
+
 static const int fields_of[] = { [EMBED_OPENAI] = REQUEST_EMBED,
                                  [EMBED_NATIVE] = REQUEST_EMBED,
                                  [EMBED_OLLAMA] = REQUEST_OLLAMA_EMBED,
                                  [EMBED_OLLAMA_ONE] = REQUEST_OLLAMA_EMBED,
-                                 [EMBED_COHERE] = REQUEST_COHERE_EMBED };
+                                 [EMBED_COHERE] = REQUEST_COHERE_EMBED,
+                                 [EMBED_TEI] = REQUEST_TEI,
+                                 [EMBED_SIMILAR] = REQUEST_SIMILAR };
 
 int embed_fields_of(int shape)
 {
@@ -105,11 +146,11 @@ static int read_embed(const request_env *base, const json_t *o, embed_request *r
     if (dims && json_integer_value(dims) != kvant_model_get_info(env->model)->n_embd)
         return api_fail(e, API_UNSUPPORTED, size, "%s: wanted the model's %d", size,
                         kvant_model_get_info(env->model)->n_embd);
-    r->norm = 2;
-    API_TRY(body_count(o, "embd_normalize", -1, 16, &r->norm, e));
-    if (r->kind == KVANT_REQUEST_EMBED_EACH)
-        r->norm = -1;
-    API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_TEXTS, r->prompts, &r->n, e));
+    API_TRY(read_norm(o, r, e));
+    if (r->shape == EMBED_SIMILAR)
+        API_TRY(read_compared(env, o, r, e));
+    else
+        API_TRY(prompts_read(env, body_field(o, key), key, 1, REQUEST_MAX_TEXTS, r->prompts, &r->n, e));
     for (int i = 0; i < r->n; i++)
         API_TRY(end_text(env, &r->prompts[i], e));
     return check_rows(env, r, e);

@@ -168,12 +168,38 @@ static void put_cohere(const job *j, int n, jsonw *w)
     jsonw_end(w);
 }
 
+/* Text Embeddings Inference's /embed. */
+static void put_tei(const job *j, int n, jsonw *w)
+{
+    jsonw_array(w);
+    for (int i = 0; i < j->n_choices; i++)
+        put_vector(j, j->choices[i].vectors.v, n, w);
+    jsonw_end(w);
+}
+
+/* /similarity: of the first text with each other one, the cosine; the vectors have unit length. */
+static void put_similar(const job *j, int n, jsonw *w)
+{
+    const float *source = j->choices[0].vectors.v;
+
+    jsonw_array(w);
+    for (int i = 1; i < j->n_choices; i++) {
+        double sum = 0;
+        for (int k = 0; k < n; k++)
+            sum += (double)source[k] * (double)j->choices[i].vectors.v[k];
+        jsonw_num(w, sum);
+    }
+    jsonw_end(w);
+}
+
 /* NULL: OpenAI's. */
 static void (*const writers[])(const job *j, int n, jsonw *w) = { [EMBED_OPENAI] = NULL,
                                                                   [EMBED_NATIVE] = put_native,
                                                                   [EMBED_OLLAMA] = put_ollama,
                                                                   [EMBED_OLLAMA_ONE] = put_ollama,
-                                                                  [EMBED_COHERE] = put_cohere };
+                                                                  [EMBED_COHERE] = put_cohere,
+                                                                  [EMBED_TEI] = put_tei,
+                                                                  [EMBED_SIMILAR] = put_similar };
 
 static void put_embeddings(const job *j, jsonw *w)
 {
