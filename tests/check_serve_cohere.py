@@ -87,6 +87,8 @@ def check_errors(s):
     for change, word in (({"messages": 7}, "messages"), ({"tool_choice": "AUTO"}, "REQUIRED or NONE"), ({"documents": ["a"]}, "documents"),
                          ({"thinking": {"type": "some"}}, "enabled or disabled"), ({"k": -5}, "top_k"), ({"raw_prompting": True}, "raw_prompting"),
                          ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image_url"),
+                         ({"messages": [{"role": "assistant", "content": [{"type": "thinking"}]}]}, "thinking: found nothing, wanted a text"),
+                         ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": 7}]}]}, "thinking: found 7, wanted a text"),
                          ({"messages": [{"role": "tool", "tool_call_id": "a", "content": [{"type": "document", "document": {}}]}]}, "with data")):
         status, r = s.post("/v2/chat", {"messages": USER, **SHORT, **change})
         C.ok(status == 400 and word in r["error"]["message"], (change, status, r))

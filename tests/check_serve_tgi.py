@@ -134,6 +134,13 @@ def check_refused(s):
     C.ok(status == 200 and headers["x-kvant-ignored-fields"] == "parameters.zz", headers)
 
 
+def check_many():
+    """A prompt whose log-probabilities are too many is told so in this API's words."""
+    with Server(BUILD, "-c", "65536", "-np", "1") as s:
+        status, r = s.post("/generate", {"inputs": "word " * 52000, "parameters": {"decoder_input_details": True, "top_n_tokens": 20}})
+        C.ok(status == 400 and r["error"].startswith("parameters.decoder_input_details: with logprobs 20"), (status, r))
+
+
 def check_info(s):
     status, o = s.get("/info")
     C.ok(status == 200 and o["max_total_tokens"] == 1024 and o["max_input_tokens"] == 1023 and o["max_best_of"] == 1 and o["model_id"], o)
@@ -155,6 +162,7 @@ def main():
         check_refused(s)
         check_info(s)
     check_keys()
+    check_many()
     return C.end()
 
 

@@ -172,6 +172,7 @@ static int read_prompts(const request_env *env, const json_t *o, api_request *r,
 /* Log-probabilities of all prompts are kept until the answer goes out. */
 static int check_echo(const api_request *r, api_error *e)
 {
+    const char *field = r->echo ? "echo" : "parameters.decoder_input_details";
     int64_t kept = 0;
 
     if (!(r->echo || r->tgi.prefill) || !r->logprobs)
@@ -182,8 +183,8 @@ static int check_echo(const api_request *r, api_error *e)
         kept += (int64_t)r->prompts[i].n * r->n * (1 + r->top_logprobs);
     if (kept <= REQUEST_MAX_ECHO)
         return API_OK;
-    return api_fail(e, BAD, "echo",
-                    "echo: with logprobs %d: %lld values (prompt tokens times n times 1 + logprobs), want at most %d",
+    return api_fail(e, BAD, field,
+                    "%s: with logprobs %d: %lld values (prompt tokens times n times 1 + logprobs), want at most %d", field,
                     r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
 }
 

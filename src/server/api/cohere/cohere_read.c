@@ -44,8 +44,12 @@ static int put_part(const json_t *part, json_t *parts, json_t *to, size_t i, api
     const char *type = body_text(json_object_get(part, "type"));
     json_t *document;
 
-    if (type && strcmp(type, "thinking") == 0)
-        return put(to, "reasoning_content", json_incref(json_object_get(part, "thinking")), e);
+    if (type && strcmp(type, "thinking") == 0) {
+        json_t *thought = json_object_get(part, "thinking");
+        return body_is_text(thought) ? put(to, "reasoning_content", json_incref(thought), e)
+                                     : body_wrong(e, "messages", thought,
+                                                  "messages: item %zu: content: thinking: wanted a text", i);
+    }
     if (!type || strcmp(type, "document") != 0)
         return json_array_append(parts, (json_t *)part) == 0 ? API_OK : api_no_memory(e);
     document = text_of_document(part);
