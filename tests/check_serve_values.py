@@ -97,7 +97,8 @@ def check_numbers(s):
 
 def check_found(s):
     """Long values are cut, and what is found is JSON on one line."""
-    for value, found in (('"' + "x" * 300 + '"', "xxx..."), ('"a\\nb"', '"a\\nb"'), ('"\\u20ac"', '"\\u20AC"'), ('[[],{"a":null}]', '[[],{"a":null}]')):
+    for value, found in (('"' + "x" * 300 + '"', "xxx..."), ('"a\\nb"', '"a\\nb"'), ('"\\u20ac"', '"\\u20AC"'), ('[[],{"a":null}]', '[[],{"a":null}]'),
+                         ('[1e400,{"a":-1e999}]', 'found [1e400,{"a":-1e999}], wanted'), ('["' + "x" * 30 + '",1e4000000000]', '",1e4...')):
         status, message = ask(s, TEXT, with_value({"prompt": "a"}, ["top_p"], value))
         C.ok(status == 400 and found in message and "wanted a number from 0 to 1" in message and "\n" not in message, f"found {value[:20]}: {message}")
     status, message = ask(s, CHAT, b'{"messages":[{"content":"a"}]}')

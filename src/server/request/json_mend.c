@@ -140,22 +140,29 @@ int json_is_wide(const json_t *v)
     return json_is_string(v) && json_string_length(v) > 1 && !json_string_value(v)[0];
 }
 
-char *json_text(const json_t *v, size_t flags)
+void json_unmark(char *text)
 {
     static const char mark[] = "\"\\u0000";
-    char *text = json_dumps(v, flags), *from, *to;
+    char *from = strstr(text, mark), *to = from;
 
-    if (!text || !(to = from = strstr(text, mark)))
-        return text;
-    while (*from) {
+    while (from && *from) {
         if (strncmp(from, mark, sizeof mark - 1) != 0) {
             *to++ = *from++;
             continue;
         }
-        for (from += sizeof mark - 1; *from != '"';)
+        for (from += sizeof mark - 1; *from && *from != '"';)
             *to++ = *from++;
-        from++;
+        from += *from == '"';
     }
-    *to = 0;
+    if (to)
+        *to = 0;
+}
+
+char *json_text(const json_t *v, size_t flags)
+{
+    char *text = json_dumps(v, flags);
+
+    if (text)
+        json_unmark(text);
     return text;
 }

@@ -29,6 +29,7 @@ int json_read_any(const char *text, size_t len, size_t longest, struct json_t **
 int json_mend(const char *text, size_t len, struct sbuf *out);
 /* A number that no 64 bits hold: json_read keeps it as a string of NUL and its text, which is no string of a client. */
 int json_is_wide(const struct json_t *v);
+void json_unmark(char *text); /* a dump, or its beginning: such numbers are numbers again */
 /* json_dumps, with such numbers as they came. */
 char *json_text(const struct json_t *v, size_t flags);
 

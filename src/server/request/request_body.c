@@ -126,6 +126,7 @@ const char *body_found(const json_t *v, char text[BODY_FOUND])
     else
         json_dump_callback(v, add_found, text,
                            JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+    json_unmark(text);
     return text;
 }
 
