@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/text/jsonw.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -14,7 +15,9 @@
 #include "cli/table.h"
 #include "kvant/kvant.h"
 
-enum { BLOCK = 1 << 20, REPS = 21 }; /* floats of the random block */
+enum { BLOCK = 1 << 20, REPS = 21, HOST_COPY = 1 << 26 }; /* floats of the random block; bytes of the host's copy */
+
+const int room_counts[ROOM_COUNTS] = { 1, 128, 257 };
 
 #define ROOM_CASE(name, fn, text) void fn(room *r);
 #include "cli/bench/bench_device.def"
@@ -52,6 +55,12 @@ void *room_host(room *r, size_t bytes)
     if (!p && r->rc == KVANT_OK)
         r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
     return p;
+}
+
+void room_drop(room *r, int mark)
+{
+    while (r->n_mem > mark)
+        r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
 }
 
 static void room_wait(room *r)
@@ -106,11 +115,23 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Runs by the host's clock, behind one that makes what the device keeps. */
+static int time_on_host(room *r, const kvant_op *ops, int n, double *us)
+{
+    for (int i = -1; i < r->reps; i++) {
+        const int64_t begin = clock_ns();
+        KVANT_TRY(r->dev->vt->submit(r->dev, ops, n, 0, r->diag));
+        KVANT_TRY(r->dev->vt->sync(r->dev, r->diag));
+        us[i < 0 ? 0 : i] = (double)(clock_ns() - begin) / 1e3;
+    }
+    return KVANT_OK;
+}
+
 static int measure(room *r, const kvant_op *ops, int n, double *median, double *least)
 {
     double us[REPS];
 
-    KVANT_TRY(r->dev->vt->time(r->dev, ops, n, r->reps, us, r->diag));
+    KVANT_TRY(r->dev->vt->time ? r->dev->vt->time(r->dev, ops, n, r->reps, us, r->diag) : time_on_host(r, ops, n, us));
     qsort(us, (size_t)r->reps, sizeof us[0], by_value);
     *median = us[r->reps / 2];
     *least = us[0];
@@ -193,8 +214,9 @@ static void show(const room *r, int json)
 
     r->dev->vt->describe(r->dev, device, sizeof device);
     if (!json) {
-        printf("%s, kvant %s; copy %.2f TB/s (read + written); medians of %d, L2 cold, one graph each\n\n", device,
-               kvant_version_text(), r->copy_tbs, r->reps);
+        printf("%s, kvant %s; copy %.3g TB/s (read + written); medians of %d, %s\n\n", device, kvant_version_text(),
+               r->copy_tbs, r->reps,
+               r->dev->vt->time ? "L2 cold, one graph each" : "by the host's clock, caches as the run before left them");
         static const char columns[] = "case||>us|>least|>TB/s|>of copy|>TFLOP/s";
         table_head(stdout, columns);
         for (int i = 0; i < r->n_rows; i++) {
@@ -202,8 +224,8 @@ static void show(const room *r, int json)
             const double tbs = x->bytes / x->us / 1e6;
             char flops[32] = "";
             if (x->flops > 0.0)
-                snprintf(flops, sizeof flops, "%.0f", x->flops / x->us / 1e6);
-            table_row(stdout, columns, "%s|%s|%.1f|%.1f|%.2f|%.0f %%|%s", x->name, x->what, x->us, x->least_us, tbs,
+                snprintf(flops, sizeof flops, "%.3g", x->flops / x->us / 1e6);
+            table_row(stdout, columns, "%s|%s|%.1f|%.1f|%.3g|%.0f %%|%s", x->name, x->what, x->us, x->least_us, tbs,
                       100.0 * tbs / r->copy_tbs, flops);
         }
         return;
@@ -214,6 +236,7 @@ static void show(const room *r, int json)
     jsonw_kstr(&w, "version", kvant_version_text());
     jsonw_knum(&w, "copy_tbs", r->copy_tbs);
     jsonw_kint(&w, "repetitions", r->reps);
+    jsonw_kstr(&w, "clock", r->dev->vt->time ? "device" : "host");
     jsonw_key(&w, "results");
     jsonw_array(&w);
     for (int i = 0; i < r->n_rows; i++) {
@@ -247,11 +270,11 @@ static int wanted(const opts *o, const char *name)
 
 static int check_cases(const opts *o, kvant_diag *diag)
 {
-    char item[48], known[160] = "";
+    char item[48], known[256] = "";
     int n = (int)(sizeof cases / sizeof cases[0]);
 
-    for (int i = 0; i < n; i++)
-        strcat(strcat(known, i ? " " : ""), cases[i].name);
+    for (int i = 0, at = 0; i < n && at < (int)sizeof known; i++)
+        at += snprintf(known + at, sizeof known - (size_t)at, "%s%s", i ? " " : "", cases[i].name);
     for (int i = 0; opt_given(o, OPT_BK_CASES) && opt_item(o, OPT_BK_CASES, i, item, sizeof item); i++) {
         int found = 0;
         for (int j = 0; j < n; j++)
@@ -262,19 +285,33 @@ static int check_cases(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static void run_cases(room *r)
+/* The copy that every case stands beside: the device's own, or rows_copy where the host has the clock. */
+static void measure_copy(room *r)
 {
+    const int own = r->dev->vt->time != NULL, d = 1 << 14, n = HOST_COPY / 4 / d;
+    kvant_rows_copy_args a = { .n = n, .h = 1, .d = d, .ldx = d, .gx = d, .ldy = d, .gy = d };
+    const kvant_op op = { KVANT_OP_ROWS_COPY, &a };
     double us = 0.0, least;
 
-    r->rc = measure(r, NULL, 0, &us, &least);
-    r->copy_tbs = us > 0.0 ? 2.0 * KVANT_TIME_COPY / us / 1e6 : 0.0;
+    if (!own) {
+        a.x = room_normal(r, HOST_COPY / 4);
+        a.y = room_copy(r, NULL, HOST_COPY);
+    }
+    if (r->rc == KVANT_OK)
+        r->rc = measure(r, own ? NULL : &op, own ? 0 : 1, &us, &least);
+    r->copy_tbs = us > 0.0 ? 2.0 * (own ? KVANT_TIME_COPY : HOST_COPY) / us / 1e6 : 0.0;
+    room_drop(r, 0);
+}
+
+static void run_cases(room *r)
+{
+    measure_copy(r);
     for (size_t i = 0; r->rc == KVANT_OK && i < sizeof cases / sizeof cases[0]; i++) {
         if (!wanted(r->o, cases[i].name))
             continue;
         r->name = cases[i].name;
         cases[i].run(r);
-        while (r->n_mem > 0)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, 0);
     }
 }
 
@@ -285,9 +322,6 @@ int bench_device(const opts *o, kvant_diag *diag)
 
     if (code == KVANT_OK)
         code = device_open(opt_str(o, OPT_DEVICE), NULL, &r->dev, diag);
-    if (code == KVANT_OK && !r->dev->vt->time)
-        code = kvant_fail(diag, KVANT_EUNSUPPORTED, "device %s: has no clock of its own for bench-kernels",
-                          opt_str(o, OPT_DEVICE));
     if (code == KVANT_OK) {
         r->o = o;
         r->diag = diag;

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench/bench_device.h"
-#include "formats/weights/wtype_sample.h"
 #include "kvant/engine.h"
 #include "kvant/qjl.h"
 
@@ -77,8 +76,7 @@ static void fill_side(room *r, const kvant_kv_side *s, const float *x, int pages
             seal_pages(r, s, from, n, h, d);
         else
             write_pages(r, s, x, from, n, h, d);
-        while (r->n_mem > mark)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, mark);
     }
 }
 
@@ -145,8 +143,7 @@ static void attn_pair(room *r, const attn_shape *a, const kvant_format *fk, cons
     fill_side(r, &args.v, x, pages, a->h_kv, a->d);
     room_time(r, KVANT_OP_ATTN, &args, tokens * (double)(args.k.row_bytes + args.v.row_bytes), 0.0, "%s + %s", fk->name,
               fv->name);
-    while (r->n_mem > mark)
-        r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+    room_drop(r, mark);
 }
 
 /* --pairs, or the pairs that the bars name. */
@@ -174,7 +171,7 @@ void case_ssm_step(room *r);
 void case_ssm_chunk(room *r);
 void case_cache_write(room *r);
 void case_top_k(room *r);
-void case_matmul(room *r);
+void case_attn_score(room *r);
 
 void case_attn_a(room *r)
 {
@@ -198,6 +195,39 @@ void case_attn_e(room *r)
 {
     const attn_shape a = { 32, 8, 128, 16384, 4 };
     attn(r, &a);
+}
+
+/* n queries at the end of one sequence. */
+static void score_rows(room *r, const kvant_format *f, int n, const float *x)
+{
+    enum { LEN = 2048, H_KV = 8, H = 32, D = 128, PAGES = LEN / KVANT_PAGE };
+    const int mark = r->n_mem;
+    const kvant_kv_side k = side_of(r, f, PAGES, H_KV, D, KVANT_ENCODER_UPSTREAM);
+    const kvant_attn_score_args a = { .seqs = room_seqs(r, 1, n, LEN - n, n > 1),
+                                      .k = k,
+                                      .q = x,
+                                      .s = room_copy(r, NULL, (size_t)n * H * LEN * sizeof(float)),
+                                      .ldq = H * D,
+                                      .gq = D,
+                                      .lds = LEN,
+                                      .h = H,
+                                      .h_kv = H_KV,
+                                      .d_k = D,
+                                      .scale = 1.0f / sqrtf((float)D) };
+
+    fill_side(r, &k, x, PAGES, H_KV, D);
+    room_time(r, KVANT_OP_ATTN_SCORE, &a, (double)LEN * H_KV * (double)k.row_bytes + 4.0 * n * H * (D + LEN),
+              2.0 * n * H * LEN * D, "%s, %d queries", f->name, n);
+    room_drop(r, mark);
+}
+
+void case_attn_score(room *r)
+{
+    static const char *const formats[] = { "f16", "q8_0", "tbq4_0" };
+    const float *x = room_normal(r, (size_t)8192 * 8 * 128);
+
+    for (int i = 0; i < 3 * ROOM_COUNTS; i++)
+        score_rows(r, kvant_format_find(formats[i / ROOM_COUNTS]), room_counts[i % ROOM_COUNTS], x);
 }
 
 void case_cache_write(room *r)
@@ -269,8 +299,7 @@ void case_gdn_step(room *r)
         const double bytes = 2.0 * n * HEADS * STATE * STATE * (double)kvant_state_bytes(type); /* read, written */
         const kvant_gdn_args a = gdn_of(r, room_seqs(r, n, 1, 0, 0), type, i / 4 == 2);
         room_time(r, KVANT_OP_GDN_STEP, &a, bytes, 0.0, "%d sequences%s", n, kinds[i / 4]);
-        while (r->n_mem > mark)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, mark);
     }
 }
 
@@ -286,8 +315,7 @@ void case_gdn_chunk(room *r)
         room_time(r, KVANT_OP_GDN_CHUNK, &a, (per_channel ? 20.0 : 16.0) * n * HEADS * STATE,
                   n / 64.0 * HEADS * 10.0 * 2.0 * 64 * 64 * 128, "%d tokens%s", lengths[i % 3],
                   per_channel ? ", gates per channel" : "");
-        while (r->n_mem > mark)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, mark);
     }
 }
 
@@ -335,8 +363,7 @@ void case_ssm_step(room *r)
         const kvant_ssm_args a = ssm_of(r, room_seqs(r, n, 1, 0, 0), type);
         room_time(r, KVANT_OP_SSM_STEP, &a, 2.0 * values * (double)kvant_state_bytes(type), 0.0, "%d sequences%s", n,
                   i < 3 ? "" : ", bf16 states");
-        while (r->n_mem > mark)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, mark);
     }
 }
 
@@ -351,8 +378,7 @@ void case_ssm_chunk(room *r)
         /* read x, B, C, write y; per value of the state and token two products and a sum of each */
         room_time(r, KVANT_OP_SSM_CHUNK, &a, 8.0 * n * (inner + SSM_STATE), 5.0 * n * inner * SSM_STATE, "%d tokens",
                   lengths[i]);
-        while (r->n_mem > mark)
-            r->dev->vt->free(r->dev, r->mem[--r->n_mem]);
+        room_drop(r, mark);
     }
 }
 
@@ -373,59 +399,5 @@ void case_top_k(room *r)
         room_time(r, KVANT_OP_ARGMAX, &one, bytes, 0, "argmax, %d rows", rows[i]);
         if (r->rc == KVANT_OK)
             room_time(r, KVANT_OP_TOP_K, &some, bytes, 0, "%d largest, %d rows", KVANT_STEP_TOP, rows[i]);
-    }
-}
-
-/* ---- matmul ---- */
-
-static int make_weight(room *r, const kvant_wtype *t, kvant_weight *w)
-{
-    enum { BLOCKS = 4096 };
-    const size_t values = (size_t)BLOCKS * (size_t)t->block;
-    float *x = kvant_alloc(values * sizeof *x);
-    uint8_t *b = kvant_alloc((size_t)BLOCKS * (size_t)t->bytes);
-    rng g = { 3 };
-
-    for (size_t i = 0; x && i < values; i++)
-        x[i] = 0.02f * rng_normal(&g);
-    if (x && b) {
-        kvant_wtype_sample(t, x, b, (int64_t)values);
-        r->rc = r->dev->vt->weight_make
-                    ? r->dev->vt->weight_make(r->dev, w, KVANT_COMPUTE_AUTO, b, BLOCKS, 1, r->diag)
-                    : kvant_fail(r->diag, KVANT_EUNSUPPORTED, "matmul: the device cannot make weights");
-    } else {
-        r->rc = kvant_fail(r->diag, KVANT_ENOMEM, "bench-kernels: out of memory");
-    }
-    kvant_free(x);
-    kvant_free(b);
-    return r->rc;
-}
-
-void case_matmul(room *r)
-{
-    enum { N_IN = 4096, N_OUT = 12288, MOST = 8192 };
-    static const int rows[] = { 1, 2, 4, 8, 16, 64, MOST };
-    const float *x = room_normal(r, (size_t)MOST * N_IN);
-    float *y = room_copy(r, NULL, (size_t)MOST * N_OUT * sizeof *y);
-
-    for (int i = 0; r->rc == KVANT_OK && i < kvant_wtype_count(); i++) {
-        const kvant_wtype *t = kvant_wtype_at(i);
-        kvant_weight w = {
-            .type = t, .n_in = N_IN, .n_out = N_OUT, .n_expert = 1, .name = t->name, .use = KVANT_WEIGHT_MATMUL
-        };
-        if (make_weight(r, t, &w) == KVANT_EUNSUPPORTED && r->dev->vt->weight_make) {
-            fprintf(stderr, "matmul %s: not on this device: %s\n", t->name, r->diag->text);
-            r->rc = KVANT_OK;
-            continue;
-        }
-        if (r->rc != KVANT_OK)
-            return;
-        for (int j = 0; j < 7; j++) {
-            const double m = rows[j], bytes = (double)N_IN / t->block * t->bytes * N_OUT + 4.0 * m * (N_IN + N_OUT);
-            const kvant_matmul_args a = { &w, x, y, rows[j], N_IN, N_OUT, KVANT_COMPUTE_AUTO };
-            if (r->rc == KVANT_OK)
-                room_time(r, KVANT_OP_MATMUL, &a, bytes, 2.0 * m * N_IN * N_OUT, "%s, %d rows", t->name, rows[j]);
-        }
-        r->dev->vt->weight_free(r->dev, &w);
     }
 }

@@ -296,7 +296,7 @@ static int show_json(const kernel_cases *k, const opts *o, kvant_diag *diag)
 
 int cmd_bench_kernels(const opts *o, kvant_diag *diag)
 {
-    if (!device_is_cpu(opt_str(o, OPT_DEVICE)))
+    if (!device_is_cpu(opt_str(o, OPT_DEVICE)) || opt_given(o, OPT_BK_CASES))
         return bench_device(o, diag);
     kernel_cases *k = kvant_calloc(1, sizeof *k);
     int code = k ? collect(k, o, diag) : kvant_fail(diag, KVANT_ENOMEM, "bench-kernels: out of memory");

@@ -292,5 +292,4 @@ const kvant_device_vt kvant_device_hip = {
     .supports = port_supports,
     .submit = port_submit,
     .sync = hip_sync,
-    .weight_make = port_weight_make,
 };

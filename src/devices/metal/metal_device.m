@@ -309,5 +309,4 @@ const kvant_device_vt kvant_device_metal = {
     .supports = port_supports,
     .submit = port_submit,
     .sync = metal_sync,
-    .weight_make = port_weight_make,
 };

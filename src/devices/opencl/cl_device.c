@@ -191,5 +191,4 @@ const kvant_device_vt kvant_device_opencl = {
     .supports = port_supports,
     .submit = port_submit,
     .sync = cl_sync,
-    .weight_make = port_weight_make,
 };

@@ -222,6 +222,6 @@ static int is_software(const kvant_device *d)
 const kvant_device_vt kvant_device_metal_shim = {
     .name = "metal-shim", .open = open_device, .close = close_device, .describe = describe,
     .is_software = is_software, .alloc = alloc_block, .free = free_block, .copy_in = copy_in, .copy_out = copy_out,
-    .weight_load = port_weight_load, .weight_make = port_weight_make, .weight_free = port_weight_free,
+    .weight_load = port_weight_load, .weight_free = port_weight_free,
     .supports = port_supports, .submit = port_submit, .sync = sync_device, .on_caller = 1,
 };

@@ -2,7 +2,7 @@
  * makes port_calls of its arguments; a device offers memory (kvant_device_vt) and `dispatch`.
  *
  * A device's object begins with a port_device; its vtable has port_supports, port_submit, port_weight_load,
- * port_weight_make and port_weight_free; its close calls port_close, and port_params_drop where it does not drop all of
+ * port_weight_free; its close calls port_close, and port_params_drop where it does not drop all of
  * its memory at once. */
 #ifndef KVANT_DEVICES_PORT_DEV_H
 #define KVANT_DEVICES_PORT_DEV_H
@@ -119,8 +119,6 @@ typedef struct port_weight {
 } port_weight;
 
 int port_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
-int port_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
-                     kvant_diag *diag);
 void port_weight_free(kvant_device *base, kvant_weight *w);
 
 #endif

@@ -3,7 +3,6 @@
 #include "devices/portable/core/port_dev.h"
 
 #include "base/mem.h"
-#include "base/pick.h"
 
 /* Reads the type's card; *type stays as it was if there is none. */
 static void read_card(const kvant_wtype *t, const char **type, int *halves)
@@ -87,26 +86,6 @@ int port_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_dia
     w->packed = v;
     w->data = NULL;
     return KVANT_OK;
-}
-
-int port_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
-                     kvant_diag *diag)
-{
-    const size_t each = (size_t)w->type->bytes;
-    const int64_t blocks = w->n_in / w->type->block * w->n_out * w->n_expert;
-    unsigned char *rows = kvant_alloc((size_t)blocks * each);
-    int rc;
-
-    if (!rows)
-        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", name_of(w));
-    for (int64_t i = 0; i < blocks; i++)
-        memcpy(rows + (size_t)i * each,
-               (const unsigned char *)table + (size_t)pick_block(seed, (uint64_t)i, (uint32_t)n) * each, each);
-    w->data = rows;
-    rc = port_weight_load(base, w, compute, diag);
-    w->data = NULL;
-    kvant_free(rows);
-    return rc;
 }
 
 void port_weight_free(kvant_device *base, kvant_weight *w)

@@ -272,8 +272,6 @@ void vk_pipelines_drop(vk_device *d);
 
 int vk_wtype_find(const kvant_wtype *t);
 int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag *diag);
-int vk_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
-                   kvant_diag *diag);
 void vk_weight_free(kvant_device *base, kvant_weight *w);
 
 /* Grows the scratch block to what the list wants; records its ops. */

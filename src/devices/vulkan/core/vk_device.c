@@ -436,7 +436,6 @@ const kvant_device_vt kvant_device_vulkan = {
     .supports = vulkan_supports,
     .submit = vulkan_submit,
     .sync = vulkan_sync,
-    .weight_make = vk_weight_make,
     .time = vk_time,
     .profile = vk_profile,
     .pass_experts = 2048, /* 2.2 times as fast as passes of 512 (35B-A3B on an H200) */

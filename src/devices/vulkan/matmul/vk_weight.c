@@ -3,7 +3,6 @@
 #include "devices/vulkan/matmul/vk_mm.h"
 
 #include "base/mem.h"
-#include "base/pick.h"
 
 /* A part of a block: bytes, and where they are in the file's; a row has the first part of all blocks, then the next. */
 typedef struct part { size_t bytes, at; } part;
@@ -110,26 +109,6 @@ int vk_weight_load(kvant_device *base, kvant_weight *w, int compute, kvant_diag 
     w->packed = v;
     w->data = NULL;
     return KVANT_OK;
-}
-
-int vk_weight_make(kvant_device *base, kvant_weight *w, int compute, const void *table, int n, uint64_t seed,
-                   kvant_diag *diag)
-{
-    const size_t each = (size_t)w->type->bytes;
-    const int64_t blocks = w->n_in / w->type->block * w->n_out * w->n_expert;
-    unsigned char *rows = kvant_alloc((size_t)blocks * each);
-    int rc;
-
-    if (!rows)
-        return kvant_fail(diag, KVANT_ENOMEM, "%.64s: out of memory", w->name ? w->name : "weight");
-    for (int64_t i = 0; i < blocks; i++)
-        memcpy(rows + (size_t)i * each,
-               (const unsigned char *)table + (size_t)pick_block(seed, (uint64_t)i, (uint32_t)n) * each, each);
-    w->data = rows;
-    rc = vk_weight_load(base, w, compute, diag);
-    w->data = NULL;
-    kvant_free(rows);
-    return rc;
 }
 
 void vk_weight_free(kvant_device *base, kvant_weight *w)
