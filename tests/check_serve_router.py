@@ -164,6 +164,29 @@ def check_reload():
             C.ok(complete(s, "phi-3", headers=keys[1])[0] == 200, "the new name")
 
 
+def check_cached():
+    """A preset's hf-repo is a file of the cache; one that is not there is named."""
+    with tempfile.TemporaryDirectory() as d:
+        path, repo = os.path.join(d, "models.ini"), os.path.join(d, "hub", "models--org--a")
+        os.makedirs(os.path.join(repo, "refs"))
+        os.makedirs(os.path.join(repo, "snapshots", "ab12"))
+        with open(os.path.join(repo, "refs", "main"), "w", encoding="utf-8") as f:
+            f.write("ab12")
+        for name in ("a-Q4_K_M", "a-F16"):
+            shutil.copy(f"{ARCHS}/{'qwen2' if 'Q4' in name else 'phi3'}.gguf", os.path.join(repo, "snapshots", "ab12", name + ".gguf"))
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("[one]\nhf-repo = org/a\n[two]\nhf-repo = org/a:F16\n")
+        env = {**os.environ, "HF_HOME": d, "HF_HUB_CACHE": ""}
+        with Server(BUILD, "--models-preset", path, "-np", "2", model=None, env=env) as s:
+            C.ok(complete(s, "one")[0] == 200 and complete(s, "two")[0] == 200, "both are loaded")
+            C.ok([s.get(f"/v1/models/{m}")[1]["meta"]["desc"][:4] for m in ("one", "two")] == ["qwen", "phi3"], "of two files of one repository")
+            with open(path, "a", encoding="utf-8") as f:
+                f.write("[three]\nhf-repo = org/b\n")
+            status, r = s.get("/models?reload=1")
+            C.ok(status == 400 and "line 6" in r["error"]["message"] and "kvant pull org/b" in r["error"]["message"], r)
+            C.ok(sorted(states(s)) == ["one", "two"], "as before")
+
+
 def refused_start(*args):
     r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", "--port", "0", *args], capture_output=True, text=True, check=False,
                        timeout=60 * SLOW)
@@ -347,6 +370,7 @@ def main():
     check_folder()
     check_start()
     check_reload()
+    check_cached()
     with tempfile.TemporaryDirectory() as d:
         folder(d)
         for check in (check_on_demand, check_memory, check_in_use, check_caches, check_hostile, check_admin, check_of_one):

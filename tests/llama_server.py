@@ -181,6 +181,18 @@ def make_adapter(model, target):
                    key("general.architecture", STRING, architecture(model))], tensors)
 
 
+def make_cache(model, folder):
+    """The repositories of a router's presets, each with the model."""
+    for name in ROUTED:
+        repo = os.path.join(folder, "cache", "hub", "models--" + name.split(":")[0].replace("/", "--"))
+        os.makedirs(os.path.join(repo, "refs"))
+        os.makedirs(os.path.join(repo, "snapshots", "ab12"))
+        with open(os.path.join(repo, "refs", "main"), "w", encoding="utf-8") as f:
+            f.write("ab12")
+        os.symlink(os.path.abspath(model), os.path.join(repo, "snapshots", "ab12", "model.gguf"))
+    return os.path.join(folder, "cache")
+
+
 def run(source, build, more):
     """[(file, function, message)] of what failed, and how many tests passed and were skipped."""
     with tempfile.TemporaryDirectory() as folder:
@@ -190,6 +202,8 @@ def run(source, build, more):
         env["KVANT_MODEL"] = os.environ.get("KVANT_LLAMA_MODEL", MODEL)
         env["KVANT_RANK_MODEL"] = os.path.join(folder, "rank.gguf")
         env["KVANT_ADAPTER"] = os.path.join(folder, "adapter.gguf")
+        if not PLAIN:
+            env["HF_HOME"] = make_cache(env["KVANT_MODEL"], folder)
         env["KVANT_ROUTED"] = os.path.join(folder, "routed.ini")
         with open(env["KVANT_ROUTED"], "w", encoding="utf-8") as f:
             f.write("".join(f"[{name}]\nmodel = {os.path.abspath(env['KVANT_MODEL'])}\n" for name in ROUTED))

@@ -15,6 +15,7 @@
 #include "cli/serve_room.h"
 #include "cli/text/draft.h"
 #include "cli/text/spec.h"
+#include "hub/hub.h"
 #include "server/events/kv_events.h"
 #include "server/server.h"
 
@@ -378,6 +379,17 @@ static int check_router(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* A preset is also read while the server runs: nothing is fetched. */
+static int cached_file(const char *repo, char *path, size_t cap, kvant_diag *diag)
+{
+    const hub_ask ask = { .repo = repo, .offline = 1 };
+    char found[HUB_PATH];
+
+    KVANT_TRY(hub_pull(&ask, found, diag));
+    snprintf(path, cap, "%s", found);
+    return KVANT_OK;
+}
+
 static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
 {
     server_model *list = NULL;
@@ -386,7 +398,8 @@ static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
     KVANT_TRY(check_router(o, diag));
     const int preset = router_option(o) == OPT_MODELS_PRESET;
     const char *path = opt_str(o, router_option(o));
-    int code = preset ? server_models_preset(path, &list, &n, diag) : server_models_of(path, &list, &n, diag);
+    int code = preset ? server_models_preset(path, cached_file, &list, &n, diag)
+                      : server_models_of(path, &list, &n, diag);
     if (code == KVANT_OK) {
         p->models = list;
         p->n_models = n;
@@ -450,7 +463,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         code = open_events(o, &l.events, diag);
     if (code == KVANT_OK) {
         l.n_keys = auth_count(&keys, 0);
-        const server_loader how = { &l, open_part, start_part };
+        const server_loader how = { &l, open_part, start_part, cached_file };
         key_files files = { o, &keys };
         server_options(o, &keys, &p);
         p.renew = (server_renew){ keys.grows ? renew_keys : NULL, renewed_share, &files };

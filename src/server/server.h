@@ -24,12 +24,16 @@ typedef struct server_parts {
     kvant_engine *draft;
 } server_parts;
 
+/* A repository's file that is in the cache -> its path. */
+typedef int (*server_hub)(const char *repo, char *path, size_t cap, kvant_diag *diag);
+
 /* How models are loaded; called by one thread, one model at a time.  The server frees the parts that are there after an
  * error, too. */
 typedef struct server_loader {
     void *user;
     int (*open)(void *user, const char *path, server_parts *p, kvant_diag *diag);       /* model, params, bytes */
     int (*start)(void *user, server *s, server_parts *p, kvant_diag *diag); /* engine, session (with server_wake) */
+    server_hub hub; /* with models_preset */
 } server_loader;
 
 /* A file, and its name for clients. */
@@ -40,7 +44,7 @@ typedef struct server_model {
  * model.  KVANT_EINVAL: there is none. */
 int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *diag);
 /* Those that a file names (docs/router.md).  KVANT_EINVAL with the line; the list is the caller's after errors too. */
-int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag);
+int server_models_preset(const char *file, server_hub hub, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
 
 /* On SIGHUP, loop thread: keys are read again; fn NULL: they cannot be.  queue_key: then a key's share of a queue. */

@@ -1,5 +1,6 @@
 /* models_preset.c: a file that names models, as llama-server's --models-preset: an INI with a section for each model,
- * whose name it is, and the line `model = PATH`.  Names may be any printable text, also with slashes and colons. */
+ * whose name it is, and the line `model = PATH`, or `hf-repo = USER/NAME[:QUANT]` for a file of the cache that `kvant
+ * pull` fills.  Names may be any printable text, also with slashes and colons. */
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -7,10 +8,11 @@
 #include "base/mem.h"
 #include "server/server_impl.h"
 
-enum { MOST_BYTES = 1 << 20 };
+enum { MOST_BYTES = 1 << 20, PATH_BYTES = 4096 };
 
 typedef struct preset {
     const char *file;
+    server_hub hub;
     server_model *list;
     int n, line;
     kvant_diag *diag;
@@ -53,6 +55,26 @@ static int section(preset *p, char *name)
     return p->list[p->n++].name ? KVANT_OK : kvant_fail(p->diag, KVANT_ENOMEM, "--models-preset: out of memory");
 }
 
+static int take_path(preset *p, const char *path)
+{
+    server_model *m = &p->list[p->n - 1];
+
+    m->path = kvant_strdup(path);
+    return m->path ? KVANT_OK : kvant_fail(p->diag, KVANT_ENOMEM, "--models-preset: out of memory");
+}
+
+static int take_repo(preset *p, const char *repo)
+{
+    char path[PATH_BYTES];
+    kvant_diag why = { "" };
+    const int code = p->hub(repo, path, sizeof path, &why);
+
+    if (code == KVANT_OK)
+        return take_path(p, path);
+    return kvant_fail(p->diag, KVANT_EINVAL, "--models-preset %.80s, line %d: hf-repo: %.300s; kvant pull %.80s fetches it",
+                      p->file, p->line, why.text, repo);
+}
+
 static int pair(preset *p, char *text)
 {
     char *value = strchr(text, '=');
@@ -64,12 +86,12 @@ static int pair(preset *p, char *text)
     value = trimmed(value);
     if (p->n == 0 && strcmp(key, "version") == 0 && strcmp(value, "1") == 0)
         return KVANT_OK;
-    if (p->n == 0 || (strcmp(key, "model") != 0 && strcmp(key, "m") != 0))
-        return wrong(p, key, "model = PATH behind [NAME]; all models have the options of the command line");
+    const int repo = strcmp(key, "hf-repo") == 0;
+    if (p->n == 0 || (!repo && strcmp(key, "model") != 0 && strcmp(key, "m") != 0))
+        return wrong(p, key, "model = PATH or hf-repo = USER/NAME behind [NAME]; all models have the options of the command line");
     if (!value[0] || p->list[p->n - 1].path)
         return wrong(p, key, "one path for each model");
-    p->list[p->n - 1].path = kvant_strdup(value);
-    return p->list[p->n - 1].path ? KVANT_OK : kvant_fail(p->diag, KVANT_ENOMEM, "--models-preset: out of memory");
+    return repo ? take_repo(p, value) : take_path(p, value);
 }
 
 static int read_lines(preset *p, char *text)
@@ -89,9 +111,9 @@ static int read_lines(preset *p, char *text)
     return p->n ? KVANT_OK : wrong(p, "nothing", "[NAME] and model = PATH");
 }
 
-int server_models_preset(const char *file, server_model **list, int *n, kvant_diag *diag)
+int server_models_preset(const char *file, server_hub hub, server_model **list, int *n, kvant_diag *diag)
 {
-    preset p = { .file = file, .list = kvant_calloc(MODELS_MOST, sizeof *p.list), .diag = diag };
+    preset p = { .file = file, .hub = hub, .list = kvant_calloc(MODELS_MOST, sizeof *p.list), .diag = diag };
     char *text = NULL;
     size_t size;
 

@@ -66,7 +66,7 @@ int models_reload(server *s, kvant_diag *diag)
 {
     models *a = &s->models;
     server_model *list = NULL;
-    int n = 0, code = s->p.models_preset ? server_models_preset(s->p.models_preset, &list, &n, diag)
+    int n = 0, code = s->p.models_preset ? server_models_preset(s->p.models_preset, s->p.loader->hub, &list, &n, diag)
                                          : server_models_of(s->p.models_dir, &list, &n, diag);
 
     if (code == KVANT_OK)
