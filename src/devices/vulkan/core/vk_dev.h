@@ -79,6 +79,17 @@ typedef struct vk_pipeline {
     VkPipeline handle;
 } vk_pipeline;
 
+typedef struct vk_pipelines {
+    VkPipelineCache cache;
+    char path[512];                        /* of the cache's file */
+    uint64_t bytes;                        /* of it, as read */
+    vk_pipeline *list;
+    int n, cap;
+    VkShaderModule modules[VK_SHADER_COUNT];
+    VkDescriptorSetLayout set_layouts[VK_MAX_PTRS + 1];    /* by the number of pointers */
+    VkPipelineLayout layouts[VK_MAX_PTRS + 1];
+} vk_pipelines;
+
 typedef struct vk_caps {
     int bda, subgroup, half, dot;          /* used, not only present; half (16-bit arithmetic), dot: fast form only */
     int matrix, products;                  /* attn_matrix is used; matmul_matrix or matmul_khr, VK_PRODUCTS_* */
@@ -127,14 +138,7 @@ typedef struct vk_device {
     vk_program programs[VK_MAX_PROGRAMS];
     uint64_t clock;
 
-    VkPipelineCache cache;
-    char cache_path[512];
-    uint64_t cache_bytes;                  /* as read */
-    vk_pipeline *pipelines;
-    int n_pipelines, cap_pipelines;
-    VkShaderModule modules[VK_SHADER_COUNT];
-    VkDescriptorSetLayout set_layouts[VK_MAX_PTRS + 1];
-    VkPipelineLayout layouts[VK_MAX_PTRS + 1];
+    vk_pipelines pipelines;
 
     void *scratch;                         /* of the op that runs; grown before a list, never inside */
     size_t scratch_bytes;

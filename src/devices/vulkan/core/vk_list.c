@@ -194,7 +194,7 @@ static int plain_bind(vk_device *d, vk_list *l, const vk_call *c, VkPipelineLayo
     VkDescriptorBufferInfo info[VK_MAX_PTRS + 1];
     VkDescriptorSet set;
 
-    KVANT_TRY(set_take(d, l, d->set_layouts[c->n_ptr], &set, diag));
+    KVANT_TRY(set_take(d, l, d->pipelines.set_layouts[c->n_ptr], &set, diag));
     for (int i = 0; i < c->n_ptr; i++) {
         const vk_block *b = c->ptr[i].addr ? vk_block_of(d, c->ptr[i].addr) : &d->dummy;
         uint64_t base, bytes;

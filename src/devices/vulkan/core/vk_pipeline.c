@@ -17,10 +17,10 @@ static int set_layout_get(vk_device *d, int n, VkDescriptorSetLayout *out, kvant
     };
     const VkDescriptorSetLayoutCreateInfo info = { .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
                                                    .bindingCount = 2, .pBindings = b };
-    if (!d->set_layouts[n])
-        VK_TRY_R(d, d->api.CreateDescriptorSetLayout(d->dev, &info, NULL, &d->set_layouts[n]),
+    if (!d->pipelines.set_layouts[n])
+        VK_TRY_R(d, d->api.CreateDescriptorSetLayout(d->dev, &info, NULL, &d->pipelines.set_layouts[n]),
                  "making a descriptor layout", diag);
-    *out = d->set_layouts[n];
+    *out = d->pipelines.set_layouts[n];
     return KVANT_OK;
 }
 
@@ -28,16 +28,16 @@ int vk_layout_get(vk_device *d, int n_ptr, VkPipelineLayout *out, kvant_diag *di
 {
     const VkPushConstantRange push = { VK_SHADER_STAGE_COMPUTE_BIT, 0, VK_PUSH_BYTES };
     VkDescriptorSetLayout set = VK_NULL_HANDLE;
-    if (!d->layouts[n_ptr]) {
+    if (!d->pipelines.layouts[n_ptr]) {
         if (n_ptr)
             KVANT_TRY(set_layout_get(d, n_ptr, &set, diag));
         const VkPipelineLayoutCreateInfo info = { .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                                   .setLayoutCount = n_ptr ? 1 : 0, .pSetLayouts = &set,
                                                   .pushConstantRangeCount = 1, .pPushConstantRanges = &push };
-        VK_TRY_R(d, d->api.CreatePipelineLayout(d->dev, &info, NULL, &d->layouts[n_ptr]), "making a pipeline layout",
-                 diag);
+        VK_TRY_R(d, d->api.CreatePipelineLayout(d->dev, &info, NULL, &d->pipelines.layouts[n_ptr]),
+                 "making a pipeline layout", diag);
     }
-    *out = d->layouts[n_ptr];
+    *out = d->pipelines.layouts[n_ptr];
     return KVANT_OK;
 }
 
@@ -46,9 +46,10 @@ static int module_get(vk_device *d, int shader, VkShaderModule *out, kvant_diag 
     const vk_code *code = d->caps.bda ? &vk_shaders[shader].fast : &vk_shaders[shader].plain;
     const VkShaderModuleCreateInfo info = { .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                             .codeSize = code->bytes, .pCode = code->words };
-    if (!d->modules[shader])
-        VK_TRY_R(d, d->api.CreateShaderModule(d->dev, &info, NULL, &d->modules[shader]), vk_shaders[shader].name, diag);
-    *out = d->modules[shader];
+    if (!d->pipelines.modules[shader])
+        VK_TRY_R(d, d->api.CreateShaderModule(d->dev, &info, NULL, &d->pipelines.modules[shader]),
+                 vk_shaders[shader].name, diag);
+    *out = d->pipelines.modules[shader];
     return KVANT_OK;
 }
 
@@ -73,55 +74,56 @@ static int pipeline_make(vk_device *d, const vk_call *c, VkPipeline *out, kvant_
                    .module = module, .pName = "main", .pSpecializationInfo = &spec },
         .layout = layout,
     };
-    VK_TRY_R(d, d->api.CreateComputePipelines(d->dev, d->cache, 1, &info, NULL, out), vk_shaders[c->shader].name, diag);
+    VK_TRY_R(d, d->api.CreateComputePipelines(d->dev, d->pipelines.cache, 1, &info, NULL, out),
+             vk_shaders[c->shader].name, diag);
     return KVANT_OK;
 }
 
 int vk_pipeline_get(vk_device *d, const vk_call *c, VkPipeline *out, kvant_diag *diag)
 {
-    for (int i = 0; i < d->n_pipelines; i++) {
-        const vk_pipeline *p = &d->pipelines[i];
+    for (int i = 0; i < d->pipelines.n; i++) {
+        const vk_pipeline *p = &d->pipelines.list[i];
         if (p->shader == c->shader && p->n_spec == c->n_spec &&
             memcmp(p->spec, c->spec, (size_t)c->n_spec * sizeof *c->spec) == 0) {
             *out = p->handle;
             return KVANT_OK;
         }
     }
-    if (d->n_pipelines == d->cap_pipelines) {
-        const int cap = d->cap_pipelines ? 2 * d->cap_pipelines : 64;
+    if (d->pipelines.n == d->pipelines.cap) {
+        const int cap = d->pipelines.cap ? 2 * d->pipelines.cap : 64;
         vk_pipeline *more = kvant_calloc((size_t)cap, sizeof *more);
         if (!more)
             return kvant_fail(diag, KVANT_ENOMEM, "device vulkan: out of memory");
-        if (d->n_pipelines)
-            memcpy(more, d->pipelines, (size_t)d->n_pipelines * sizeof *more);
-        kvant_free(d->pipelines);
-        d->pipelines = more;
-        d->cap_pipelines = cap;
+        if (d->pipelines.n)
+            memcpy(more, d->pipelines.list, (size_t)d->pipelines.n * sizeof *more);
+        kvant_free(d->pipelines.list);
+        d->pipelines.list = more;
+        d->pipelines.cap = cap;
     }
     vk_pipeline p = { .shader = c->shader, .n_spec = c->n_spec };
     memcpy(p.spec, c->spec, sizeof p.spec);
     KVANT_TRY(pipeline_make(d, c, &p.handle, diag));
-    d->pipelines[d->n_pipelines++] = p;
+    d->pipelines.list[d->pipelines.n++] = p;
     *out = p.handle;
     return KVANT_OK;
 }
 
 void vk_pipelines_drop(vk_device *d)
 {
-    for (int i = 0; i < d->n_pipelines; i++)
-        d->api.DestroyPipeline(d->dev, d->pipelines[i].handle, NULL);
+    for (int i = 0; i < d->pipelines.n; i++)
+        d->api.DestroyPipeline(d->dev, d->pipelines.list[i].handle, NULL);
     for (int i = 0; i < VK_SHADER_COUNT; i++)
-        if (d->modules[i])
-            d->api.DestroyShaderModule(d->dev, d->modules[i], NULL);
+        if (d->pipelines.modules[i])
+            d->api.DestroyShaderModule(d->dev, d->pipelines.modules[i], NULL);
     for (int i = 0; i <= VK_MAX_PTRS; i++) {
-        if (d->layouts[i])
-            d->api.DestroyPipelineLayout(d->dev, d->layouts[i], NULL);
-        if (d->set_layouts[i])
-            d->api.DestroyDescriptorSetLayout(d->dev, d->set_layouts[i], NULL);
+        if (d->pipelines.layouts[i])
+            d->api.DestroyPipelineLayout(d->dev, d->pipelines.layouts[i], NULL);
+        if (d->pipelines.set_layouts[i])
+            d->api.DestroyDescriptorSetLayout(d->dev, d->pipelines.set_layouts[i], NULL);
     }
-    kvant_free(d->pipelines);
-    if (d->cache)
-        d->api.DestroyPipelineCache(d->dev, d->cache, NULL);
+    kvant_free(d->pipelines.list);
+    if (d->pipelines.cache)
+        d->api.DestroyPipelineCache(d->dev, d->pipelines.cache, NULL);
 }
 
 /* ---- the cache on disk ---- */
@@ -178,15 +180,15 @@ void vk_cache_read(vk_device *d)
     size_t n;
 
     d->api.GetPhysicalDeviceProperties2(d->gpu, &p);
-    cache_name(&p.properties, d->cache_path, sizeof d->cache_path);
-    data = file_read(d->cache_path, &n);
+    cache_name(&p.properties, d->pipelines.path, sizeof d->pipelines.path);
+    data = file_read(d->pipelines.path, &n);
     if (!header_fits(data, n, &p.properties))
         n = 0;
     const VkPipelineCacheCreateInfo info = { .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                              .initialDataSize = n, .pInitialData = n ? data : NULL };
-    d->cache_bytes = n;
-    if (d->api.CreatePipelineCache(d->dev, &info, NULL, &d->cache) != VK_SUCCESS)
-        d->cache = VK_NULL_HANDLE;                         /* pipelines are made without one */
+    d->pipelines.bytes = n;
+    if (d->api.CreatePipelineCache(d->dev, &info, NULL, &d->pipelines.cache) != VK_SUCCESS)
+        d->pipelines.cache = VK_NULL_HANDLE;               /* pipelines are made without one */
     kvant_free(data);
 }
 
@@ -198,14 +200,15 @@ void vk_cache_write(vk_device *d)
     void *data;
     FILE *f;
 
-    if (!d->cache || !d->cache_path[0] || d->lost ||
-        d->api.GetPipelineCacheData(d->dev, d->cache, &n, NULL) != VK_SUCCESS || n <= d->cache_bytes)
+    if (!d->pipelines.cache || !d->pipelines.path[0] || d->lost ||
+        d->api.GetPipelineCacheData(d->dev, d->pipelines.cache, &n, NULL) != VK_SUCCESS || n <= d->pipelines.bytes)
         return;
     data = kvant_alloc(n);
-    snprintf(part, sizeof part, "%s.%ld", d->cache_path, (long)getpid());
-    if (data && d->api.GetPipelineCacheData(d->dev, d->cache, &n, data) == VK_SUCCESS && (f = fopen(part, "wb"))) {
+    snprintf(part, sizeof part, "%s.%ld", d->pipelines.path, (long)getpid());
+    if (data && d->api.GetPipelineCacheData(d->dev, d->pipelines.cache, &n, data) == VK_SUCCESS &&
+        (f = fopen(part, "wb"))) {
         const int whole = fwrite(data, 1, n, f) == n;
-        if (fclose(f) != 0 || !whole || rename(part, d->cache_path) != 0)
+        if (fclose(f) != 0 || !whole || rename(part, d->pipelines.path) != 0)
             remove(part);
     }
     kvant_free(data);
