@@ -24,6 +24,7 @@ static char program[512], work[64], file_out[128], file_err[128];
 static char *out, *err; /* what the last run printed, NUL-terminated */
 static size_t out_len;
 static const char *stdin_path = "/dev/null";
+static int closed_out; /* the program starts without a standard output */
 
 static size_t slurp(const char *path, char *buf)
 {
@@ -45,6 +46,8 @@ static pid_t start(char **argv)
         dup2(in, 0);
         dup2(o, 1);
         dup2(e, 2);
+        if (closed_out)
+            close(1);
         execv(program, argv);
         _exit(127);
     }
@@ -153,6 +156,16 @@ static void test_usage(void)
     EXPECT_OK("--list-devices");
     CHECK(strstr(out, "cpu") != NULL, "devices: %s", out);
     EXPECT_OK("bench", "--list-devices");
+}
+
+static void test_closed_output(void)
+{
+    closed_out = 1;
+    int code = run("--version", NULL);
+    CHECK(code == 1 && strstr(err, "standard output: "), "exit %d: %s", code, err);
+    code = run("inspect", DENSE, NULL);
+    CHECK(code == 1 && strstr(err, "standard output: "), "exit %d: %s", code, err);
+    closed_out = 0;
 }
 
 static void test_option_errors(void)
@@ -913,6 +926,7 @@ int main(int argc, char **argv)
     snprintf(file_out, sizeof file_out, "%s/out", work);
     snprintf(file_err, sizeof file_err, "%s/err", work);
     test_usage();
+    test_closed_output();
     test_option_errors();
     test_refused();
     test_environment();

@@ -143,11 +143,13 @@ static int dispatch(int argc, char **argv, kvant_diag *diag)
     return unknown_command(argv[1], argc > 2 && strcmp(argv[1], "eval") == 0 ? argv[2] : NULL, diag);
 }
 
-/* A descriptor that was closed at the start would be the first file that is opened: messages would go into it. */
+/* A descriptor that was closed at the start would be the first file that is opened: messages would go into it.  Results
+ * written to a closed standard output are an error as they are for a full disk: it cannot be written to. */
 static int open_standard(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest free one */
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd) /* the lowest free one */
             return 0;
     return 1;
 }

@@ -24,7 +24,7 @@ static tenant *claim(kvant_session *s, uint32_t id)
         if (s->tenants.list[i].requests == 0)
             t = &s->tenants.list[i];
     if (!t) {
-        assert(s->n_tenants < s->cap_waiting); /* one place per request alive */
+        assert(s->tenants.n < s->cap_waiting); /* one place per request alive */
         t = &s->tenants.list[s->tenants.n++];
     }
     t->id = id;
