@@ -101,7 +101,7 @@ enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WOR
 /* How an API writes an answer.  All under job->lock or before the job is shared. */
 typedef struct answer_shape {
     void (*chunk)(job *j, choice *c, int ends); /* to j->out: c->text as a part of kind c->part, or the end */
-    void (*end_stream)(job *j);
+    void (*end_stream)(job *j); /* NULL: the choice's last event was the stream's */
     void (*error_frame)(job *j);
     void (*whole)(job *j, jsonw *w); /* the response of a generation that is done */
     void (*progress)(job *j, choice *c, const kvant_event *ev); /* to a stream: so much of the prompt is read */

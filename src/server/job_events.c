@@ -184,7 +184,7 @@ static void on_end(job *j, choice *c, const kvant_event *ev)
         observe_longest(j);
     if (j->stream && j->error.kind)
         j->gen.shape->error_frame(j);
-    else if (j->stream)
+    else if (j->stream && j->gen.shape->end_stream)
         j->gen.shape->end_stream(j);
 }
 

@@ -188,24 +188,33 @@ static int check_echo(const api_request *r, api_error *e)
                     r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
 }
 
-/* The routes of request_fields.c that a body is one of. */
+/* BODY_*: the routes of request_fields.c that it is one of, whether it has messages, and what makes it one of
+ * /v1/chat/completions, /v1/completions or /infill; NULL: it is one. */
+static const struct body_kind {
+    int fields, chat;
+    translate_fn *translate;
+} kinds[] = { [BODY_TEXT] = { REQUEST_TEXT, 0, NULL },
+              [BODY_NATIVE] = { REQUEST_NATIVE, 0, NULL },
+              [BODY_INFILL] = { REQUEST_NATIVE | REQUEST_INFILL, 0, NULL },
+              [BODY_CHAT] = { REQUEST_CHAT, 1, NULL },
+              [BODY_MESSAGES] = { REQUEST_MESSAGES, 1, messages_to_chat },
+              [BODY_RESPONSES] = { REQUEST_RESPONSES, 1, responses_to_chat },
+              [BODY_OLLAMA_CHAT] = { REQUEST_OLLAMA_CHAT, 1, ollama_to_chat },
+              [BODY_OLLAMA_GENERATE] = { REQUEST_OLLAMA_GENERATE, 1, ollama_to_chat },
+              [BODY_TGI] = { REQUEST_TGI, 0, tgi_to_text },
+              [BODY_TGI_STREAM] = { REQUEST_TGI, 0, tgi_to_text },
+              [BODY_TGI_ROOT] = { REQUEST_TGI, 0, tgi_to_text },
+              [BODY_COHERE] = { REQUEST_COHERE_CHAT, 1, cohere_to_chat },
+              [BODY_FIM] = { REQUEST_FIM, 0, fim_to_text } };
+
 int request_fields_of(int shape)
 {
-    static const int routes[] = { [BODY_TEXT] = REQUEST_TEXT,
-                                  [BODY_NATIVE] = REQUEST_NATIVE,
-                                  [BODY_INFILL] = REQUEST_NATIVE | REQUEST_INFILL,
-                                  [BODY_CHAT] = REQUEST_CHAT,
-                                  [BODY_MESSAGES] = REQUEST_MESSAGES,
-                                  [BODY_RESPONSES] = REQUEST_RESPONSES,
-                                  [BODY_OLLAMA_CHAT] = REQUEST_OLLAMA_CHAT,
-                                  [BODY_OLLAMA_GENERATE] = REQUEST_OLLAMA_GENERATE,
-                                  [BODY_TGI] = REQUEST_TGI,
-                                  [BODY_TGI_STREAM] = REQUEST_TGI,
-                                  [BODY_TGI_ROOT] = REQUEST_TGI,
-                                  [BODY_COHERE] = REQUEST_COHERE_CHAT,
-                                  [BODY_FIM] = REQUEST_FIM };
+    return kinds[shape].fields;
+}
 
-    return routes[shape];
+int request_is_tgi(const api_request *r)
+{
+    return kinds[r->shape].translate == tgi_to_text;
 }
 
 /* Servers have different names for one field.  max_completion_tokens comes before max_tokens, its older name. */
@@ -265,23 +274,10 @@ static int read_body(const request_env *env, const char *body, size_t len, api_r
     API_TRY(request_check_fields(env, o, request_fields_of(r->shape), r->ignored, e));
     if (r->shape == BODY_CHAT)
         return thoughts_spell_out(o, e);
-    if (r->shape == BODY_TEXT || r->shape == BODY_NATIVE || r->shape == BODY_INFILL)
+    if (!kinds[r->shape].translate)
         return API_OK;
     *out = json_object();
-    if (!*out)
-        kind = api_no_memory(e);
-    else if (request_is_tgi(r))
-        kind = tgi_to_text(o, r, *out, e);
-    else if (r->shape == BODY_MESSAGES)
-        kind = messages_to_chat(env, o, *out, e);
-    else if (r->shape == BODY_COHERE)
-        kind = cohere_to_chat(o, *out, e);
-    else if (r->shape == BODY_FIM)
-        kind = fim_to_text(o, r, *out, e);
-    else if (r->shape != BODY_RESPONSES)
-        kind = ollama_to_chat(o, r, *out, e);
-    else
-        kind = responses_to_chat(env, o, *out, &r->responses, e);
+    kind = *out ? kinds[r->shape].translate(env, o, r, *out, e) : api_no_memory(e);
     json_decref(o);
     return kind;
 }
@@ -295,7 +291,7 @@ int request_parse(const request_env *env, int shape, const char *body, size_t le
         return api_no_memory(e);
     r->shape = shape;
     r->infill = shape == BODY_INFILL;
-    r->chat = shape != BODY_TEXT && shape != BODY_NATIVE && shape != BODY_FIM && !r->infill && !request_is_tgi(r);
+    r->chat = kinds[shape].chat;
     r->n = 1;
     r->slot = -1;
     r->max_tokens = env->default_max_tokens;

@@ -105,6 +105,8 @@ const char *body_text(const json_t *v)
     return body_is_text(v) ? json_string_value(v) : NULL;
 }
 
+enum { BODY_FOUND = 48 };
+
 /* Appends to a text of BODY_FOUND as long as there is room; then the dump ends. */
 static int add_found(const char *piece, size_t n, void *text)
 {
@@ -118,7 +120,7 @@ static int add_found(const char *piece, size_t n, void *text)
     return -1;
 }
 
-const char *body_found(const json_t *v, char text[BODY_FOUND])
+static const char *found_text(const json_t *v, char text[BODY_FOUND])
 {
     memset(text, 0, BODY_FOUND);
     if (!v || json_is_wide(v))
@@ -141,7 +143,35 @@ int body_wrong(api_error *e, const char *key, const json_t *v, const char *fmt, 
     va_end(args);
     const char *at = strstr(text, mark);
     const int n = (int)(at ? at - text : (long)strlen(text));
-    return api_fail(e, BAD, key, "%.*s: found %s, %s", n, text, body_found(v, found), at ? at + 2 : "");
+    return api_fail(e, BAD, key, "%.*s: found %s, %s", n, text, found_text(v, found), at ? at + 2 : "");
+}
+
+int body_put(json_t *out, const char *key, json_t *v, api_error *e)
+{
+    return json_object_set_new(out, key, v) == 0 ? API_OK : api_no_memory(e);
+}
+
+int body_copy(const json_t *o, const char *key, json_t *out, const char *as, api_error *e)
+{
+    const json_t *v = body_field(o, key);
+
+    return !v || json_object_set(out, as, (json_t *)v) == 0 ? API_OK : api_no_memory(e);
+}
+
+int body_copy_rest(const json_t *o, const char *const *own, size_t n, json_t *out, api_error *e)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)o, key, v)
+    {
+        size_t i = 0;
+        while (i < n && strcmp(key, own[i]) != 0)
+            i++;
+        if (i == n && json_object_set(out, key, v) != 0)
+            return api_no_memory(e);
+    }
+    return API_OK;
 }
 
 static int same(const json_t *a, const json_t *b)
@@ -153,8 +183,8 @@ static int disagree(const char *from, const char *key, const json_t *v, const js
 {
     char found[BODY_FOUND], wanted[BODY_FOUND];
 
-    return api_fail(e, BAD, from, "%s: says %s %s, wanted %s, as another field says", from, key, body_found(v, found),
-                    body_found(said, wanted));
+    return api_fail(e, BAD, from, "%s: says %s %s, wanted %s, as another field says", from, key, found_text(v, found),
+                    found_text(said, wanted));
 }
 
 int body_say(json_t *o, const char *from, const char *key, json_t *v, api_error *e)

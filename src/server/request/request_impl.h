@@ -17,6 +17,12 @@ enum { BAD = API_INVALID };
 
 /* ---- request_body.c ---- */
 int api_no_memory(api_error *e);
+/* out.key = v (taken over). */
+int body_put(json_t *out, const char *key, json_t *v, api_error *e);
+/* out.as = o.key, where that is there and not null. */
+int body_copy(const json_t *o, const char *key, json_t *out, const char *as, api_error *e);
+/* All fields of o but the n `own`. */
+int body_copy_rest(const json_t *o, const char *const *own, size_t n, json_t *out, api_error *e);
 /* o.key = v (taken over), as the field `from` says; an error where another field has said something else. */
 int body_say(json_t *o, const char *from, const char *key, json_t *v, api_error *e);
 /* names: of one field, NULL at the end; an error where two of them are there with different values. */
@@ -34,10 +40,8 @@ int body_string(const json_t *o, const char *key, size_t max, const char **v, si
  * not jansson. */
 int body_is_text(const json_t *v);
 const char *body_text(const json_t *v); /* NULL where it is none */
-/* v for an error: its JSON as far as it fits, "nothing" where v is NULL.  Returns text. */
-enum { BODY_FOUND = 48 };
-const char *body_found(const json_t *v, char text[BODY_FOUND]);
-/* api_fail of a field that is BAD; the text says ": wanted ...", and what was found comes before that. */
+/* api_fail of a field that is BAD; the text says ": wanted ...", and what was found comes before that: v's JSON as far
+ * as it fits, "nothing" where v is NULL. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 5)))
 #endif
@@ -85,16 +89,15 @@ int native_fields(const json_t *o, api_request *r, api_error *e); /* response_fi
 /* wanted: tokens of its answer, -1: any number */
 int prompt_of_infill(const request_env *env, const json_t *o, int64_t wanted, prompt *p, api_error *e);
 
-/* ---- api/anthropic/anthropic_read.c ---- */
-int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e); /* out: an empty object */
-
-/* ---- api/cohere/cohere_read.c ---- */
-int cohere_to_chat(const json_t *o, json_t *out, api_error *e);
-int fim_to_text(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->infill, include_usage */
-
-/* ---- api/responses/responses_read.c ---- */
-/* out: an empty object; *body: to be freed, on error too. */
-int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e);
+/* ---- bodies of other APIs as those of a chat, a completion or an infill ---- */
+/* out: an empty object. */
+typedef int translate_fn(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e);
+translate_fn messages_to_chat;  /* api/anthropic/anthropic_read.c */
+translate_fn cohere_to_chat;    /* api/cohere/cohere_read.c */
+translate_fn fim_to_text;       /* the same file; sets r->infill, include_usage */
+translate_fn responses_to_chat; /* api/responses/responses_read.c; sets r->responses, on error too */
+translate_fn ollama_to_chat;    /* api/ollama/ollama_read.c; sets r->chat, infill, idle */
+translate_fn tgi_to_text;       /* api/tgi/tgi_read.c; sets r->stream, r->tgi */
 
 /* ---- api/responses/responses_read_tools.c ---- */
 /* tools, tool_choice of /v1/responses -> those of a chat; names: what the names that the model sees stand for. */
@@ -102,12 +105,8 @@ int agents_tools(const json_t *o, json_t *out, json_t *names, api_error *e);
 int agents_choice(const json_t *o, json_t *out, api_error *e);
 json_t *agents_flat_name(const json_t *item); /* of an item's name and namespace; a new reference, or NULL */
 
-/* ---- api/ollama/ollama_read.c ---- */
-int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->chat, infill, idle */
-
 /* ---- api/tgi/tgi_read.c ---- */
-int request_is_tgi(const api_request *r);
-int tgi_to_text(const json_t *o, api_request *r, json_t *out, api_error *e); /* sets r->stream, r->tgi */
+int request_is_tgi(const api_request *r); /* request.c */
 void tgi_widen(request_env *env); /* longer prompts are read: they are cut */
 int tgi_truncate(const request_env *env, api_request *r, api_error *e);
 

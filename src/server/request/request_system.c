@@ -10,7 +10,7 @@
 
 static int is_system(const json_t *message)
 {
-    const char *role = json_string_value(json_object_get(message, "role"));
+    const char *role = body_text(json_object_get(message, "role"));
 
     return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 }

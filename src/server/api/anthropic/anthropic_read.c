@@ -275,23 +275,15 @@ static int put_output(const json_t *o, json_t *out, api_error *e)
     return put_format(body_field(o, "output_format"), "output_format", out, e);
 }
 
-int messages_to_chat(const request_env *env, const json_t *o, json_t *out, api_error *e)
+int messages_to_chat(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const own[] = {
         "messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "n",
         "output_config", "output_format"
     };
-    const char *key;
-    json_t *v;
 
-    json_object_foreach((json_t *)o, key, v)
-    {
-        size_t i = 0;
-        while (i < sizeof own / sizeof own[0] && strcmp(key, own[i]) != 0)
-            i++;
-        if (i == sizeof own / sizeof own[0] && json_object_set(out, key, v) != 0)
-            return api_no_memory(e);
-    }
+    (void)r;
+    API_TRY(body_copy_rest(o, own, sizeof own / sizeof *own, out, e));
     if (body_field(o, "stop_sequences"))
         API_TRY(body_say(out, "stop_sequences", "stop", json_incref(json_object_get(o, "stop_sequences")), e));
     API_TRY(put_messages(env, o, out, e));

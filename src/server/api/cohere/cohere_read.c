@@ -9,17 +9,9 @@
 /* out.as = o.key, where that is there: pairs of names. */
 static int copy_all(const json_t *o, const char *const (*names)[2], size_t n, json_t *out, api_error *e)
 {
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = body_field(o, names[i][0]);
-        if (v && json_object_set(out, names[i][1], (json_t *)v) != 0)
-            return api_no_memory(e);
-    }
+    for (size_t i = 0; i < n; i++)
+        API_TRY(body_copy(o, names[i][0], out, names[i][1], e));
     return API_OK;
-}
-
-static int put(json_t *out, const char *key, json_t *v, api_error *e)
-{
-    return json_object_set_new(out, key, v) == 0 ? API_OK : api_no_memory(e);
 }
 
 /* ---- messages ---- */
@@ -46,7 +38,7 @@ static int put_part(const json_t *part, json_t *parts, json_t *to, size_t i, api
 
     if (type && strcmp(type, "thinking") == 0) {
         json_t *thought = json_object_get(part, "thinking");
-        return body_is_text(thought) ? put(to, "reasoning_content", json_incref(thought), e)
+        return body_is_text(thought) ? body_put(to, "reasoning_content", json_incref(thought), e)
                                      : body_wrong(e, "messages", thought,
                                                   "messages: item %zu: content: thinking: wanted a text", i);
     }
@@ -72,11 +64,11 @@ static int put_message(const json_t *m, size_t i, json_t *list, api_error *e)
         return api_no_memory(e);
     API_TRY(copy_all(m, names, 4, to, e));
     if (!content && plan) /* said before the calls */
-        return put(to, "content", json_incref((json_t *)plan), e);
+        return body_put(to, "content", json_incref((json_t *)plan), e);
     if (!json_is_array(content))
         return API_OK;
     json_t *parts = json_array();
-    API_TRY(put(to, "content", parts, e));
+    API_TRY(body_put(to, "content", parts, e));
     json_array_foreach((json_t *)content, k, part) API_TRY(put_part(part, parts, to, i, e));
     return API_OK;
 }
@@ -87,7 +79,7 @@ static int put_messages(const json_t *o, json_t *out, api_error *e)
     json_t *list = json_array();
     size_t i;
 
-    API_TRY(put(out, "messages", list, e));
+    API_TRY(body_put(out, "messages", list, e));
     if (!json_is_array(sent))
         return body_wrong(e, "messages", sent, "messages: wanted an array");
     json_array_foreach((json_t *)sent, i, m) API_TRY(put_message(m, i, list, e));
@@ -105,7 +97,7 @@ static int put_choice(const json_t *o, json_t *out, api_error *e)
         return API_OK;
     if (!word || (strcmp(word, "REQUIRED") != 0 && strcmp(word, "NONE") != 0))
         return body_wrong(e, "tool_choice", v, "tool_choice: wanted REQUIRED or NONE");
-    return put(out, "tool_choice", json_string(word[0] == 'R' ? "required" : "none"), e);
+    return body_put(out, "tool_choice", json_string(word[0] == 'R' ? "required" : "none"), e);
 }
 
 /* A schema may stand beside the type. */
@@ -113,9 +105,9 @@ static int put_format(const json_t *o, json_t *out, api_error *e)
 {
     const json_t *v = body_field(o, "response_format"), *schema = body_field(v, "json_schema");
 
-    if (!v || !schema)
-        return v ? put(out, "response_format", json_incref((json_t *)v), e) : API_OK;
-    return put(out, "response_format",
+    if (!schema)
+        return body_copy(o, "response_format", out, "response_format", e);
+    return body_put(out, "response_format",
                json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", (json_t *)schema), e);
 }
 
@@ -129,11 +121,11 @@ static int put_thinking(const json_t *o, json_t *out, api_error *e)
     if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "disabled") != 0))
         return body_wrong(e, "thinking", json_object_get(v, "type"), "thinking: type: wanted enabled or disabled");
     if (budget)
-        API_TRY(put(out, "thinking_budget_tokens", json_incref((json_t *)budget), e));
-    return put(out, "enable_thinking", json_boolean(type[0] == 'e'), e);
+        API_TRY(body_put(out, "thinking_budget_tokens", json_incref((json_t *)budget), e));
+    return body_put(out, "enable_thinking", json_boolean(type[0] == 'e'), e);
 }
 
-int cohere_to_chat(const json_t *o, json_t *out, api_error *e)
+int cohere_to_chat(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const names[][2] = {
         { "model", "model" }, { "stream", "stream" }, { "max_tokens", "max_tokens" }, { "temperature", "temperature" },
@@ -141,6 +133,8 @@ int cohere_to_chat(const json_t *o, json_t *out, api_error *e)
         { "tools", "tools" }, { "frequency_penalty", "frequency_penalty" }, { "presence_penalty", "presence_penalty" }
     };
 
+    (void)env;
+    (void)r;
     API_TRY(copy_all(o, names, sizeof names / sizeof *names, out, e));
     API_TRY(put_messages(o, out, e));
     API_TRY(put_choice(o, out, e));
@@ -151,7 +145,7 @@ int cohere_to_chat(const json_t *o, json_t *out, api_error *e)
 
 /* ---- Mistral's way to fill in ---- */
 
-int fim_to_text(const json_t *o, api_request *r, json_t *out, api_error *e)
+int fim_to_text(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const names[][2] = { { "model", "model" },           { "stream", "stream" },
                                             { "max_tokens", "max_tokens" }, { "min_tokens", "min_tokens" },
@@ -159,6 +153,7 @@ int fim_to_text(const json_t *o, api_request *r, json_t *out, api_error *e)
                                             { "random_seed", "seed" },      { "stop", "stop" } };
     const json_t *text = body_field(o, "prompt"), *suffix = body_field(o, "suffix");
 
+    (void)env;
     if (!body_is_text(text))
         return body_wrong(e, "prompt", text, "prompt: wanted a text");
     if (suffix && !body_is_text(suffix))
@@ -166,6 +161,6 @@ int fim_to_text(const json_t *o, api_request *r, json_t *out, api_error *e)
     r->infill = json_string_length(suffix) > 0;
     r->include_usage = 1; /* its streams end with it */
     API_TRY(copy_all(o, names, sizeof names / sizeof *names, out, e));
-    API_TRY(put(out, r->infill ? "input_prefix" : "prompt", json_incref((json_t *)text), e));
-    return r->infill ? put(out, "input_suffix", json_incref((json_t *)suffix), e) : API_OK;
+    API_TRY(body_put(out, r->infill ? "input_prefix" : "prompt", json_incref((json_t *)text), e));
+    return r->infill ? body_put(out, "input_suffix", json_incref((json_t *)suffix), e) : API_OK;
 }

@@ -183,12 +183,6 @@ static void cohere_chunk(job *j, choice *c, int ends)
     c->probs.n = 0;
 }
 
-/* The message's end was the last event. */
-static void cohere_end_stream(job *j)
-{
-    (void)j;
-}
-
 static void cohere_error_frame(job *j)
 {
     jsonw w;
@@ -236,4 +230,4 @@ static void cohere_whole(job *j, jsonw *w)
 }
 
 /* Nothing asks it for progress: the request has no field for it. */
-const answer_shape cohere_shape = { cohere_chunk, cohere_end_stream, cohere_error_frame, cohere_whole, NULL };
+const answer_shape cohere_shape = { cohere_chunk, NULL, cohere_error_frame, cohere_whole, NULL };

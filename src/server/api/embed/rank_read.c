@@ -17,13 +17,11 @@ static int check_head(const request_env *env, api_error *e)
 /* i: its place in a list, -1: it stands alone */
 static int check_text(const json_t *v, const char *key, int i, const char *wanted, api_error *e)
 {
-    char found[BODY_FOUND];
-
     if (body_is_text(v))
         return API_OK;
     if (i < 0)
-        return api_fail(e, BAD, key, "%s: found %s, wanted %s", key, body_found(v, found), wanted);
-    return api_fail(e, BAD, key, "%s: item %d: found %s, wanted %s", key, i, body_found(v, found), wanted);
+        return body_wrong(e, key, v, "%s: wanted %s", key, wanted);
+    return body_wrong(e, key, v, "%s: item %d: wanted %s", key, i, wanted);
 }
 
 /* Two texts as one prompt; the document stays with it where the answer shows it. */

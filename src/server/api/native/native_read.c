@@ -80,23 +80,21 @@ static int append_name(const request_env *env, int32_t control, const char *name
 /* All pieces are looked at, also those that there will be no room for; *bytes of their texts and names. */
 static int check_pieces(const json_t *pieces, size_t *bytes, api_error *e)
 {
-    char found[BODY_FOUND];
     size_t i;
     json_t *piece;
 
     if (pieces && !json_is_array(pieces))
-        return api_fail(e, BAD, "input_extra", "input_extra: found %s, wanted an array of objects with text and filename",
-                        body_found(pieces, found));
+        return body_wrong(e, "input_extra", pieces, "input_extra: wanted an array of objects with text and filename");
     json_array_foreach((json_t *)pieces, i, piece)
     {
         const json_t *text = body_field(piece, "text"), *name = body_field(piece, "filename");
         if (!json_is_object(piece))
-            return api_fail(e, BAD, "input_extra", "input_extra: item %zu: found %s, wanted an object with text and filename",
-                            i, body_found(piece, found));
+            return body_wrong(e, "input_extra", piece,
+                              "input_extra: item %zu: wanted an object with text and filename", i);
         if (!body_is_text(text) || (name && !body_is_text(name)))
-            return api_fail(e, BAD, "input_extra", "input_extra: item %zu: %s: found %s, wanted a string", i,
-                            body_is_text(text) ? "filename" : "text",
-                            body_found(body_is_text(text) ? name : text, found));
+            return body_wrong(e, "input_extra", body_is_text(text) ? name : text,
+                              "input_extra: item %zu: %s: wanted a string", i,
+                              body_is_text(text) ? "filename" : "text");
         *bytes += json_string_length(text) + json_string_length(name);
     }
     return API_OK;

@@ -220,12 +220,6 @@ static void native_chunk(job *j, choice *c, int ends)
     sbuf_drop(&c->text, c->text.n);
 }
 
-/* Clients of this API know the end by "stop". */
-static void native_end_stream(job *j)
-{
-    (void)j;
-}
-
 void native_put(const job *j, choice *c, jsonw *w)
 {
     jsonw one;
@@ -297,5 +291,5 @@ void native_free(native_answer *a)
     kvant_free(a->bias);
 }
 
-const answer_shape native_shape = { native_chunk, native_end_stream, openai_error_frame, native_whole,
+const answer_shape native_shape = { native_chunk, NULL, openai_error_frame, native_whole,
                                     openai_progress };

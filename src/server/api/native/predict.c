@@ -98,20 +98,19 @@ static int set_whole(json_t *o, const route *r, api_error *e)
         return api_fail(e, BAD, "stream", "stream: found true, wanted false: /predict answers at once");
     if (!is_generation(r, BODY_OLLAMA_CHAT) && !is_generation(r, BODY_OLLAMA_GENERATE))
         return API_OK;
-    return json_object_set_new(o, "stream", json_false()) == 0 ? API_OK : api_no_memory(e);
+    return body_put(o, "stream", json_false(), e);
 }
 
 static int read_instance(json_t *o, const route **r, api_error *e)
 {
     const char *format = body_text(body_field(o, "@requestFormat"));
-    char found[BODY_FOUND];
 
     if (!json_is_object(o))
-        return api_fail(e, BAD, "instances", "instances: found %s, wanted objects", body_found(o, found));
+        return body_wrong(e, "instances", o, "instances: wanted objects");
     *r = format ? route_named(format) : NULL;
     if (!*r)
-        return api_fail(e, BAD, "instances", "@requestFormat: found %s, wanted a route such as chatCompletions",
-                        body_found(body_field(o, "@requestFormat"), found));
+        return body_wrong(e, "instances", body_field(o, "@requestFormat"),
+                          "@requestFormat: wanted a route such as chatCompletions");
     API_TRY(set_whole(o, *r, e));
     return json_object_del(o, "@requestFormat") == 0 ? API_OK : api_no_memory(e);
 }
@@ -144,7 +143,6 @@ static int run_instance(work *all, json_t *o, job *whole, predict_item *item, ap
 int make_predict(work *w, api_error *e)
 {
     json_t *o = NULL, *list, *v;
-    char found[BODY_FOUND];
     size_t i;
     int kind = body_read(sbuf_text(&w->body), w->body.n, &o, e);
 
@@ -153,8 +151,7 @@ int make_predict(work *w, api_error *e)
     list = json_object_get(o, "instances");
     const size_t n = json_array_size(list);
     if (kind == API_OK && (n == 0 || n > REQUEST_MAX_PROMPTS))
-        kind = api_fail(e, BAD, "instances", "instances: found %s, wanted an array of 1 to %d objects",
-                        body_found(list, found), REQUEST_MAX_PROMPTS);
+        kind = body_wrong(e, "instances", list, "instances: wanted an array of 1 to %d objects", REQUEST_MAX_PROMPTS);
     job *j = kind == API_OK ? job_new(w->s, w->m, JOB_PREDICT, 0) : NULL;
     if (j)
         j->predict.items = kvant_calloc(n, sizeof *j->predict.items);

@@ -5,19 +5,6 @@
 
 #include <string.h>
 
-/* out.as = o.key, where that is there. */
-static int copy(const json_t *o, const char *key, json_t *out, const char *as, api_error *e)
-{
-    const json_t *v = body_field(o, key);
-
-    return !v || json_object_set(out, as, (json_t *)v) == 0 ? API_OK : api_no_memory(e);
-}
-
-static int put(json_t *out, const char *key, json_t *v, api_error *e)
-{
-    return json_object_set_new(out, key, v) == 0 ? API_OK : api_no_memory(e);
-}
-
 /* ---- options ---- */
 
 /* Options that are read; num_predict -2, "until the context is full", is -1 here. */
@@ -36,10 +23,10 @@ static int read_options(const json_t *o, json_t *out, api_error *e)
     if (options && !json_is_object(options))
         return body_wrong(e, "options", options, "options: wanted an object");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        API_TRY(copy(options, names[i], out, names[i], e));
+        API_TRY(body_copy(options, names[i], out, names[i], e));
     if (json_is_integer(most) && json_integer_value(most) == -2)
-        return put(out, "max_tokens", json_integer(-1), e);
-    return copy(options, "num_predict", out, "max_tokens", e);
+        return body_put(out, "max_tokens", json_integer(-1), e);
+    return body_copy(options, "num_predict", out, "max_tokens", e);
 }
 
 /* format: "json", or a schema. */
@@ -51,10 +38,10 @@ static int read_format(const json_t *o, json_t *out, api_error *e)
     if (!v || (word && !word[0]))
         return API_OK;
     if (word && strcmp(word, "json") == 0)
-        return put(out, "response_format", json_pack("{s:s}", "type", "json_object"), e);
+        return body_put(out, "response_format", json_pack("{s:s}", "type", "json_object"), e);
     if (!json_is_object(v))
         return body_wrong(e, "format", v, "format: wanted json or a schema");
-    return put(out, "response_format",
+    return body_put(out, "response_format",
                json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", (json_t *)v), e);
 }
 
@@ -67,16 +54,16 @@ static int put_message(const json_t *m, json_t *list, api_error *e)
 
     if (!to || json_array_append_new(list, to) != 0)
         return api_no_memory(e);
-    API_TRY(copy(m, "role", to, "role", e));
-    API_TRY(copy(m, "content", to, "content", e));
+    API_TRY(body_copy(m, "role", to, "role", e));
+    API_TRY(body_copy(m, "content", to, "content", e));
     if (!body_field(m, "content"))
-        API_TRY(put(to, "content", json_string(""), e));
-    API_TRY(copy(m, "thinking", to, "reasoning_content", e));
-    API_TRY(copy(m, "tool_calls", to, "tool_calls", e));
-    API_TRY(copy(m, "tool_name", to, "name", e));
+        API_TRY(body_put(to, "content", json_string(""), e));
+    API_TRY(body_copy(m, "thinking", to, "reasoning_content", e));
+    API_TRY(body_copy(m, "tool_calls", to, "tool_calls", e));
+    API_TRY(body_copy(m, "tool_name", to, "name", e));
     if (!body_field(m, "tool_name"))
-        API_TRY(copy(m, "name", to, "name", e));
-    return copy(m, "tool_call_id", to, "tool_call_id", e);
+        API_TRY(body_copy(m, "name", to, "name", e));
+    return body_copy(m, "tool_call_id", to, "tool_call_id", e);
 }
 
 static int read_messages(const json_t *o, json_t *out, api_error *e)
@@ -85,12 +72,12 @@ static int read_messages(const json_t *o, json_t *out, api_error *e)
     json_t *list = json_array();
     size_t i;
 
-    API_TRY(put(out, "messages", list, e));
+    API_TRY(body_put(out, "messages", list, e));
     if (sent && !json_is_array(sent))
         return body_wrong(e, "messages", sent, "messages: wanted an array");
     json_array_foreach((json_t *)sent, i, m) API_TRY(put_message(m, list, e));
-    API_TRY(copy(o, "tools", out, "tools", e));
-    return copy(o, "tool_choice", out, "tool_choice", e);
+    API_TRY(body_copy(o, "tools", out, "tools", e));
+    return body_copy(o, "tool_choice", out, "tool_choice", e);
 }
 
 /* prompt and system as a chat of one question. */
@@ -99,7 +86,7 @@ static int put_question(const json_t *o, json_t *out, api_error *e)
     const json_t *system = body_field(o, "system");
     json_t *list = json_array();
 
-    API_TRY(put(out, "messages", list, e));
+    API_TRY(body_put(out, "messages", list, e));
     if (json_string_length(system) &&
         json_array_append_new(list, json_pack("{s:s,s:O}", "role", "system", "content", (json_t *)system)) != 0)
         return api_no_memory(e);
@@ -136,8 +123,8 @@ static int read_prompt(const json_t *o, api_request *r, json_t *out, api_error *
     if (r->chat)
         return put_question(o, out, e);
     API_TRY(check_ready(o, r->infill ? "suffix" : "raw", e));
-    API_TRY(copy(o, "suffix", out, "input_suffix", e));
-    return copy(o, "prompt", out, r->infill ? "input_prefix" : "prompt", e);
+    API_TRY(body_copy(o, "suffix", out, "input_suffix", e));
+    return body_copy(o, "prompt", out, r->infill ? "input_prefix" : "prompt", e);
 }
 
 /* ---- the whole body ---- */
@@ -166,13 +153,14 @@ static int read_idle(const json_t *o, api_request *r)
     return 1;
 }
 
-int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e)
+int ollama_to_chat(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     int stream = 1;
 
+    (void)env;
     API_TRY(body_bool(o, "stream", &stream, e));
-    API_TRY(put(out, "stream", json_boolean(stream), e));
-    API_TRY(copy(o, "model", out, "model", e));
+    API_TRY(body_put(out, "stream", json_boolean(stream), e));
+    API_TRY(body_copy(o, "model", out, "model", e));
     API_TRY(check_keep(o, e));
     if (read_idle(o, r))
         return API_OK;
@@ -183,6 +171,6 @@ int ollama_to_chat(const json_t *o, api_request *r, json_t *out, api_error *e)
     API_TRY(read_options(o, out, e));
     API_TRY(read_format(o, out, e));
     if (r->chat)
-        API_TRY(copy(o, "think", out, "think", e));
+        API_TRY(body_copy(o, "think", out, "think", e));
     return thoughts_spell_out(out, e);
 }

@@ -164,12 +164,6 @@ static void ollama_chunk(job *j, choice *c, int ends)
         last_line(j, c);
 }
 
-/* The last line of the choice is that of the stream. */
-static void ollama_end_stream(job *j)
-{
-    (void)j;
-}
-
 static void ollama_error_frame(job *j)
 {
     jsonw w;
@@ -211,4 +205,4 @@ void ollama_put_idle(const served *m, const api_request *r, jsonw *w)
 }
 
 /* Nothing asks it for progress: the field is not one of this API. */
-const answer_shape ollama_shape = { ollama_chunk, ollama_end_stream, ollama_error_frame, ollama_whole, NULL };
+const answer_shape ollama_shape = { ollama_chunk, NULL, ollama_error_frame, ollama_whole, NULL };

@@ -359,26 +359,17 @@ void responses_body_free(responses_body *b)
     kvant_free(b);
 }
 
-int responses_to_chat(const request_env *env, const json_t *o, json_t *out, responses_body **body, api_error *e)
+int responses_to_chat(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     static const char *const own[] = { "input",        "instructions", "previous_response_id", "tools", "tool_choice",
                                        "text",         "reasoning",    "max_output_tokens",    "n",     "include",
                                        "background",   "truncation",   "top_logprobs",         "stream_options" };
-    responses_body *b = *body = kvant_calloc(1, sizeof *b);
-    const char *key;
-    json_t *v;
+    responses_body *b = r->responses = kvant_calloc(1, sizeof *b);
 
     if (!b || !(b->names = json_object()))
         return api_no_memory(e);
     API_TRY(check_unsupported(o, e));
-    json_object_foreach((json_t *)o, key, v)
-    {
-        size_t i = 0;
-        while (i < sizeof own / sizeof own[0] && strcmp(key, own[i]) != 0)
-            i++;
-        if (i == sizeof own / sizeof own[0] && json_object_set(out, key, v) != 0)
-            return api_no_memory(e);
-    }
+    API_TRY(body_copy_rest(o, own, sizeof own / sizeof *own, out, e));
     API_TRY(put_messages(env, o, out, b, e));
     API_TRY(agents_tools(o, out, b->names, e));
     API_TRY(agents_choice(o, out, e));

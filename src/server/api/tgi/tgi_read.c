@@ -8,21 +8,13 @@
 /* An answer of a request that does not say; a text longer than so many contexts is refused although it would be cut. */
 enum { USUAL_TOKENS = 100, CUT_CONTEXTS = 16 };
 
-static int put(json_t *out, const char *key, json_t *v, api_error *e)
-{
-    return json_object_set_new(out, key, v) == 0 ? API_OK : api_no_memory(e);
-}
-
 static int copy_all(const json_t *o, json_t *out, api_error *e)
 {
     static const char *const names[] = { "seed", "stop", "repetition_penalty", "frequency_penalty" };
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *v = body_field(o, names[i]);
-        if (v && json_object_set(out, names[i], (json_t *)v) != 0)
-            return api_no_memory(e);
-    }
-    return put(out, "repeat_last_n", json_integer(-1), e); /* penalties see the whole context */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        API_TRY(body_copy(o, names[i], out, names[i], e));
+    return body_put(out, "repeat_last_n", json_integer(-1), e); /* penalties see the whole context */
 }
 
 /* A sampler's parameter: without it nothing changes at `off`; *samples is set where it says something else. */
@@ -33,7 +25,7 @@ static int read_number(const json_t *o, const char *key, double lo, double hi, f
 
     API_TRY(body_num(o, key, lo, hi, &v, e));
     *samples |= v != off;
-    return put(out, key, json_real((double)v), e);
+    return body_put(out, key, json_real((double)v), e);
 }
 
 static int read_sampling(const json_t *o, json_t *out, api_error *e)
@@ -45,9 +37,9 @@ static int read_sampling(const json_t *o, json_t *out, api_error *e)
     API_TRY(read_number(o, "typical_p", 0, 1, 1, out, &samples, e));
     API_TRY(read_number(o, "temperature", 0, 2, 1, out, &samples, e));
     API_TRY(body_count(o, "top_k", 0, 1 << 30, &top_k, e));
-    API_TRY(put(out, "top_k", json_integer(top_k), e));
-    API_TRY(put(out, "min_p", json_integer(0), e));
-    return samples || top_k ? API_OK : put(out, "temperature", json_integer(0), e);
+    API_TRY(body_put(out, "top_k", json_integer(top_k), e));
+    API_TRY(body_put(out, "min_p", json_integer(0), e));
+    return samples || top_k ? API_OK : body_put(out, "temperature", json_integer(0), e);
 }
 
 /* {"type": "json" | "regex" | "json_schema", "value"} */
@@ -55,19 +47,17 @@ static int read_grammar(const json_t *o, json_t *out, api_error *e)
 {
     const json_t *g = body_field(o, "grammar"), *value = body_field(g, "value");
     const json_t *inner = body_field(value, "schema");
-    const char *type = json_string_value(body_field(g, "type"));
-    char found[BODY_FOUND];
+    const char *type = body_text(body_field(g, "type"));
 
     if (!g)
         return API_OK;
     const int regex = type && strcmp(type, "regex") == 0, named = type && strcmp(type, "json_schema") == 0;
     if (!regex && !named && !(type && strcmp(type, "json") == 0))
-        return api_fail(e, BAD, "parameters", "parameters.grammar.type: found %s, wanted json, regex or json_schema",
-                        body_found(body_field(g, "type"), found));
+        return body_wrong(e, "parameters", body_field(g, "type"),
+                          "parameters.grammar.type: wanted json, regex or json_schema");
     if (!value)
         return api_fail(e, BAD, "parameters", "parameters.grammar.value: missing");
-    const json_t *v = named && inner ? inner : value;
-    return json_object_set(out, regex ? "regex" : "json_schema", (json_t *)v) == 0 ? API_OK : api_no_memory(e);
+    return body_put(out, regex ? "regex" : "json_schema", json_incref((json_t *)(named && inner ? inner : value)), e);
 }
 
 /* The parts of the answer; the log-probabilities that it needs are those of /v1/completions. */
@@ -85,7 +75,7 @@ static int read_wanted(const json_t *o, api_request *r, json_t *out, api_error *
     r->tgi.details |= r->tgi.prefill;
     if (!r->tgi.details && !r->stream)
         return API_OK;
-    return put(out, "logprobs", json_integer(top), e);
+    return body_put(out, "logprobs", json_integer(top), e);
 }
 
 static int read_parameters(const json_t *o, api_request *r, json_t *out, api_error *e)
@@ -93,35 +83,29 @@ static int read_parameters(const json_t *o, api_request *r, json_t *out, api_err
     int most = USUAL_TOKENS;
 
     API_TRY(body_count(o, "max_new_tokens", 1, 1 << 30, &most, e));
-    API_TRY(put(out, "max_tokens", json_integer(most), e));
+    API_TRY(body_put(out, "max_tokens", json_integer(most), e));
     API_TRY(copy_all(o, out, e));
     API_TRY(read_sampling(o, out, e));
     API_TRY(read_grammar(o, out, e));
     return read_wanted(o, r, out, e);
 }
 
-int tgi_to_text(const json_t *o, api_request *r, json_t *out, api_error *e)
+int tgi_to_text(const request_env *env, const json_t *o, api_request *r, json_t *out, api_error *e)
 {
     const json_t *inputs = body_field(o, "inputs"), *parameters = body_field(o, "parameters");
     int stream = r->shape == BODY_TGI_STREAM;
-    char found[BODY_FOUND];
 
-    if (!inputs || !body_is_text(inputs))
-        return api_fail(e, BAD, "inputs", "inputs: found %s, wanted a text", body_found(inputs, found));
+    (void)env;
+    if (!body_is_text(inputs))
+        return body_wrong(e, "inputs", inputs, "inputs: wanted a text");
     if (parameters && !json_is_object(parameters))
-        return api_fail(e, BAD, "parameters", "parameters: found %s, wanted an object", body_found(parameters, found));
+        return body_wrong(e, "parameters", parameters, "parameters: wanted an object");
     if (r->shape == BODY_TGI_ROOT)
         API_TRY(body_bool(o, "stream", &stream, e));
     r->stream = stream;
-    API_TRY(put(out, "stream", json_boolean(stream), e));
-    if (json_object_set(out, "prompt", (json_t *)inputs) != 0)
-        return api_no_memory(e);
+    API_TRY(body_put(out, "stream", json_boolean(stream), e));
+    API_TRY(body_copy(o, "inputs", out, "prompt", e));
     return read_parameters(parameters, r, out, e);
-}
-
-int request_is_tgi(const api_request *r)
-{
-    return r->shape == BODY_TGI || r->shape == BODY_TGI_STREAM || r->shape == BODY_TGI_ROOT;
 }
 
 void tgi_widen(request_env *env)

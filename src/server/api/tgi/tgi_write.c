@@ -159,12 +159,6 @@ static void tgi_chunk(job *j, choice *c, int ends)
         send_last(j, NULL);
 }
 
-/* The last event tells the end. */
-static void tgi_end_stream(job *j)
-{
-    (void)j;
-}
-
 static void tgi_error_frame(job *j)
 {
     jsonw w;
@@ -246,4 +240,4 @@ enum MHD_Result get_tgi_info(call *c, struct MHD_Connection *conn)
     return respond_json(c, conn, 200, &w);
 }
 
-const answer_shape tgi_shape = { tgi_chunk, tgi_end_stream, tgi_error_frame, tgi_whole, NULL };
+const answer_shape tgi_shape = { tgi_chunk, NULL, tgi_error_frame, tgi_whole, NULL };
