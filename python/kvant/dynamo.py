@@ -8,6 +8,7 @@ chat; what stands behind `--` are options of `kvant serve`.  The server's KV eve
 import argparse
 import asyncio
 import json
+import logging
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -27,7 +28,20 @@ SAMPLING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "m
             "frequency_penalty": "frequency_penalty", "repetition_penalty": "repeat_penalty"}
 STOPPING = {"max_tokens": "n_predict", "min_tokens": "min_tokens", "ignore_eos": "ignore_eos"}
 GUIDED = {"json": "json_schema", "grammar": "grammar"}
+#: What Dynamo or this file does itself: texts to stop at, tokens that end the answer (the model's own), one choice.
+ELSEWHERE = {"stop", "stop_token_ids_hidden", "n", "guided_decoding"}
 FINISH = {"eos": "stop", "word": "stop", "limit": "length"}
+
+
+_told: set[str] = set()
+
+
+def tell_unknown(found: dict[str, Any]) -> None:
+    """An option that asks for something, and that no field of /completion takes, has no effect: the log says so once."""
+    for name in sorted(set(found) - set(SAMPLING) - set(STOPPING) - ELSEWHERE - _told):
+        if found[name]:
+            _told.add(name)
+            logging.getLogger(__name__).warning("%s: found %r, has no effect: kvant serve has no such option", name, found[name])
 
 
 def body_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +52,7 @@ def body_of(request: dict[str, Any]) -> dict[str, Any]:
         raise InvalidArgument(f"n: {sampling['n']} found, 1 wanted: a worker of kvant gives one choice")
     if odd := sorted(set(guided) - set(GUIDED)):
         raise InvalidArgument(f"guided_decoding: {', '.join(odd)} found, {' or '.join(GUIDED)} wanted")
+    tell_unknown({**sampling, **stopping})
     out: dict[str, Any] = {"prompt": request["token_ids"], "stream": True, "return_tokens": True}
     for names, found in ((SAMPLING, sampling), (STOPPING, stopping), (GUIDED, guided)):
         out.update({ours: found[theirs] for theirs, ours in names.items() if found.get(theirs) is not None})

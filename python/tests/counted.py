@@ -1,4 +1,5 @@
-"""counted: checks of the scripts in this folder, counted; a failure is told at once."""
+"""counted: checks of the scripts in this folder, counted; a failure is told at once.  interface: the package that they are about."""
+import json
 import os
 import sys
 
@@ -19,6 +20,16 @@ def refused(kind, words, f, *arguments, **named):
         ok(all(w in str(e) for w in words), f"error without {words}: {e}")
     else:
         ok(False, f"no error with {words}")
+
+
+def interface(module, path, real):
+    """A package's names: of the real one, or of a record, which then stands in for it.  module: vllm_interface or dynamo_interface."""
+    if real:
+        return module.record()
+    with open(path, encoding="utf-8") as f:
+        found = json.load(f)
+    module.stand_in(found)
+    return found
 
 
 def ended(name):

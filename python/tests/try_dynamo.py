@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import unittest
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,7 +19,7 @@ ROOT, REAL = sys.argv[1], "real" in sys.argv
 sys.path.append(os.path.join(ROOT, "tests", "support"))
 import dynamo_interface         # noqa: E402
 import kv_events                # noqa: E402
-from counted import ended, ok   # noqa: E402
+from counted import ended, interface, ok   # noqa: E402
 
 MODEL = os.path.join(ROOT, "models", "novella-hybrid-q8_0.gguf")
 IDS = [(37 * i + i * i) % 200 + 10 for i in range(200)]
@@ -86,6 +87,14 @@ async def check_refusals(engine):
             ok(words in str(e), f"{words} wanted in: {e}")
 
 
+async def check_unknown(engine):
+    """An option without a field is told once; one that asks for nothing is not."""
+    with unittest.TestCase().assertLogs("kvant.dynamo", "WARNING") as told:
+        for _ in range(2):
+            await answer(engine, sampling_options={"length_penalty": 1.5, "use_beam_search": False, "best_of": None}, stop_conditions={"max_tokens": 1})
+    ok(len(told.output) == 1 and "length_penalty: found 1.5" in told.output[0], f"{told.output}")
+
+
 async def check_abort(engine):
     """A client that leaves ends its request in the server."""
     context, n = Context("long"), 0
@@ -131,6 +140,7 @@ async def check_engine(found):
            told.llm.kv_cache_block_size == 64 and told.llm.max_num_seqs == 2, told)
         await check_answers(engine)
         await check_refusals(engine)
+        await check_unknown(engine)
         await check_abort(engine)
         await check_events(engine)
     finally:
@@ -145,13 +155,7 @@ async def check_engine(found):
 
 def main():
     path = sorted(glob.glob(os.path.join(HERE, "interfaces", "dynamo-*.json")))[-1]
-    if REAL:
-        found = dynamo_interface.record()
-    else:
-        with open(path, encoding="utf-8") as f:
-            found = json.load(f)
-        dynamo_interface.stand_in(found)
-    asyncio.run(check_engine(found))
+    asyncio.run(check_engine(interface(dynamo_interface, path, REAL)))
     return ended("try_dynamo")
 
 

@@ -9,7 +9,6 @@ Prints "try_vllm: N passed, M failed"."""
 import glob
 import importlib
 import inspect
-import json
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import types
 import torch
 import torch.nn.functional as F
 import vllm_interface
-from counted import COUNTS, ok, refused
+from counted import COUNTS, interface, ok, refused
 
 DEVICE = "cuda" if "cuda" in sys.argv else "cpu"
 CLASS = 1e-5 if DEVICE == "cpu" else 1e-4
@@ -165,12 +164,7 @@ def check_refusals():
 
 
 def one(path, real):
-    if real:
-        found = vllm_interface.record()
-    else:
-        with open(path, encoding="utf-8") as f:
-            found = json.load(f)
-        vllm_interface.stand_in(found)
+    found = interface(vllm_interface, path, real)
     check_registration(real)
     check_names(found)
     check_spec(real)
