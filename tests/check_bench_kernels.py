@@ -6,9 +6,10 @@ by name.  A device that this build or machine has not is said and passes.  The C
 minutes for scores and products, so they run the others."""
 import json
 import os
+import subprocess
 import sys
 
-from support.device_checks import DeviceChecks
+from support.serve import Checks
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else "build/release"
 COUNTS = (1, 128, 257)
@@ -20,7 +21,12 @@ WANTED |= {("conv", f"a prompt of {n} tokens"): 4 * 8192 * (2 * n + 4 + 6) for n
 WANTED |= {("attn_score", f"{name}, {n} queries"): 2048 * 8 * row + 4 * n * 32 * (128 + 2048)
            for name, row in (("f16", 256), ("q8_0", 136), ("tbq4_0", 72)) for n in COUNTS}
 EXPERTS = {"BF16": 2, "Q8_0": 34 / 32, "Q4_K": 144 / 256, "MXFP4": 17 / 32}                      # bytes of a weight
-checks = DeviceChecks("bench_kernels", BUILD)
+checks = Checks("check_bench_kernels")
+
+
+def run(*args):
+    r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "bench-kernels", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return r.returncode, r.stdout + r.stderr
 
 
 def check_products(device, rows):
@@ -34,7 +40,7 @@ def check_products(device, rows):
 
 
 def check_device(device, clock, cases):
-    code, text = checks.run("bench-kernels", "--device", device, "--cases", ",".join(cases), "-r", "1", "--json")
+    code, text = run("--device", device, "--cases", ",".join(cases), "-r", "1", "--json")
     if code == 5 and ("device " + device in text or "this build has" in text):
         print(f"skipped {device}: {text.strip().splitlines()[-1]}")
         return
@@ -54,9 +60,9 @@ def check_device(device, clock, cases):
 
 def check_text():
     """The table for people; a case that is none."""
-    code, text = checks.run("bench-kernels", "--cases", "norms", "-r", "1")
+    code, text = run("--cases", "norms", "-r", "1")
     checks.ok(code == 0 and "by the host's clock" in text and "of copy" in text and text.count("norm_gated") == 3, f"exit {code}: {text[-400:]}")
-    code, text = checks.run("bench-kernels", "--cases", "norms,nothing", "-r", "1")
+    code, text = run("--cases", "norms,nothing", "-r", "1")
     checks.ok(code != 0 and '"nothing"' in text and "matmul_id attn_score conv norms" in text, f"an unknown case: exit {code}: {text}")
 
 

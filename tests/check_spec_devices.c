@@ -16,7 +16,6 @@
 #include <string.h>
 #include "base/rng.h"
 #include "engine/session_impl.h"
-#include "support/all_experts.h"
 #include "support/check.h"
 #include "support/device_here.h"
 #include "support/serve_rig.h"
@@ -39,7 +38,10 @@ static const struct subject {
 };
 
 typedef struct rig {
-    const char *path, *file, *type, *device; /* file: of path, or of the same with all experts used */
+    const char *path, *type, *device;
+    char all[2][64];                   /* "KEY=int:N" by which a mixture uses all of its experts */
+    const char *told[2];
+    int n_told;
     int compute, quick;                /* quick: two texts, of which the last tokens are fed one by one */
     kvant_model *m;
     kvant_engine *e;
@@ -67,12 +69,21 @@ static kvant_engine_params engine_of(const rig *r, int mtp)
     return p;
 }
 
-static int open_model(rig *r)
+static kvant_model_params model_of(const rig *r)
 {
     kvant_model_params mp = kvant_model_defaults();
+
+    mp.path = r->path;
+    mp.overrides = r->told;
+    mp.n_overrides = r->n_told;
+    return mp;
+}
+
+static int open_model(rig *r)
+{
+    const kvant_model_params mp = model_of(r);
     kvant_diag d = { "" };
 
-    mp.path = r->file;
     CHECK(kvant_model_open(&mp, &r->m, &d) == KVANT_OK, "%s", d.text);
     r->vocab = r->m ? kvant_model_get_info(r->m)->n_vocab : 0;
     return r->m != NULL;
@@ -454,7 +465,7 @@ static void compare(own *o, serve_rig *s, const char *drafter)
 
 static void run_session(own *o, const char *drafter, int spec, kvant_engine *draft)
 {
-    const kvant_model_params mp = { .size = sizeof mp, .path = o->r->file };
+    const kvant_model_params mp = model_of(o->r);
     kvant_session_params sp = kvant_session_defaults();
     serve_rig s;
 
@@ -501,6 +512,8 @@ static void check_model(const struct subject *s, rig *r)
 {
     if (!open_model(r))
         return;
+    CHECK(!r->n_told || r->m->hp.moe.n_used == r->m->hp.moe.n, "%s: %d of %d experts used", r->path,
+          r->m->hp.moe.n_used, r->m->hp.moe.n);
     check_fed(r);
     printf("%s on %s, %s, %s: logits off by NMSE %.2g at most\n", r->path, r->device, r->type,
            r->compute ? "f32" : "auto", r->worst);
@@ -512,16 +525,35 @@ static void check_model(const struct subject *s, rig *r)
         free(r->logits[i]);
 }
 
+static void tell(rig *r, const char *key, int n)
+{
+    snprintf(r->all[r->n_told], sizeof r->all[0], "%s.%s=int:%d", kvant_model_get_info(r->m)->arch, key, n);
+    r->told[r->n_told] = r->all[r->n_told];
+    r->n_told++;
+}
+
+/* A router's choice is a step: the smallest difference may take another expert, after which a tiny model says something
+ * else altogether.  With all experts chosen their weights still come from the router, but go with its input. */
+static void use_all_experts(rig *r)
+{
+    if (!open_model(r))
+        return;
+    const model_moe moe = r->m->hp.moe;
+    if (moe.n > 0)
+        tell(r, "expert_used_count", moe.n);
+    if (moe.n > 0 && moe.n_group > 1)
+        tell(r, "expert_group_used_count", moe.n_group);
+    kvant_model_close(r->m);
+    r->m = NULL;
+}
+
 static void check_subject(const struct subject *s, const char *device, int compute, int quick)
 {
-    char copy[] = "/tmp/kvant-check-spec-XXXXXX";
-    const int all = compute == KVANT_COMPUTE_AUTO && all_experts(s->path, copy);
-    rig r = { .path = s->path, .file = all ? copy : s->path, .type = s->type, .device = device, .compute = compute,
-              .quick = quick, .random = { 5 } };
+    rig r = { .path = s->path, .type = s->type, .device = device, .compute = compute, .quick = quick, .random = { 5 } };
 
+    if (compute == KVANT_COMPUTE_AUTO)
+        use_all_experts(&r);
     check_model(s, &r);
-    if (all)
-        unlink(copy);
 }
 
 static void check_device(const char *device, int all)
