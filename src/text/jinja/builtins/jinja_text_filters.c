@@ -171,11 +171,17 @@ static size_t read_directive(const jstr *s, size_t i, directive *d)
 static void put_hex(const directive *d, int64_t v, char *out, size_t size)
 {
     const unsigned long long magnitude = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
-    const int zeros = d->zero && !d->left && d->width > 1 ? d->width - (v < 0) : 1;
-    char digits[FORMAT_ROOM];
+    char digits[24];
+    const int n = snprintf(digits, sizeof digits, "%llx", magnitude);
+    const int rest = d->width - (v < 0) - n, zeros = d->zero && !d->left && rest > 0 ? rest : 0;
+    char padded[FORMAT_ROOM];
+    char *p = padded;
 
-    snprintf(digits, sizeof digits, "%s%0*llx", v < 0 ? "-" : "", zeros, magnitude);
-    snprintf(out, size, "%*s", d->left ? -d->width : d->width, digits);
+    if (v < 0)
+        *p++ = '-';
+    memset(p, '0', (size_t)zeros);
+    memcpy(p + zeros, digits, (size_t)n + 1);
+    snprintf(out, size, "%*s", d->left ? -d->width : d->width, padded);
 }
 
 static void put_float(const directive *d, double v, char *out, size_t size)
