@@ -36,7 +36,7 @@ static int ready_probs(const job *j, const choice *c)
 
     if (j->gen.parses && c->part != TOOL_TEXT)
         return 0;
-    if (!j->gen.parses && !c->out.held.n && !(c->out.stopped && j->gen.logprobs))
+    if (!j->gen.parses && !c->out.held.n && !(c->out.stopped && j->gen.probs.wanted))
         return c->probs.n;
     while (n < c->probs.n && (n < c->probs.n_prompt || c->probs.list[n].at < c->chars))
         n++;
@@ -51,7 +51,7 @@ void answer_settle(job *j, choice *c, int ended)
     const int elsewhere = j->gen.parses && (p->state == PARSE_THINK || p->state >= PARSE_JSON ||
                                         (p->state == PARSE_TEXT && !p->said && !p->held.n));
 
-    if (!j->gen.logprobs || j->gen.keep_tokens > 1 ||
+    if (!j->gen.probs.wanted || j->gen.keep_tokens > 1 ||
         !(elsewhere || (ended && (j->gen.parses || c->out.stopped))))
         return;
     while (c->probs.n > c->probs.n_prompt && c->probs.list[c->probs.n - 1].at >= at)
@@ -178,7 +178,7 @@ static void on_part(void *user, int event, const char *s, size_t n)
     job *j = c->job;
     const int part = event == TOOL_CALL || event == TOOL_END ? TOOL_ARGS : event;
 
-    if (c->out.stopped || (part == TOOL_THINK && j->gen.thoughts_hidden))
+    if (c->out.stopped || (part == TOOL_THINK && j->gen.thoughts.hidden))
         return;
     if (part != c->part || event == TOOL_CALL || event == TOOL_END)
         let_go(c);
@@ -200,13 +200,13 @@ void answer_begin(job *j, choice *c)
     if (!j->gen.parses)
         return;
     c->parser = (tool_parser){ .d = j->gen.tools ? j->gen.traits->d : NULL,
-                               .t = j->gen.thoughts_apart ? j->gen.traits->t : NULL,
+                               .t = j->gen.thoughts.apart ? j->gen.traits->t : NULL,
                                .tools = j->gen.tools,
                                .guarded = j->gen.tools && j->gen.grammar,
                                .wanted = j->gen.tools && j->gen.grammar && j->gen.grammar_begins != GRAMMAR_AT_CALL,
                                .emit = on_part,
                                .user = c };
-    tool_parser_begin(&c->parser, j->gen.in_thought);
+    tool_parser_begin(&c->parser, j->gen.thoughts.begun);
 }
 
 static int parse_piece(choice *c)

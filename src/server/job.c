@@ -251,13 +251,12 @@ static void take_tools(generation *g, api_request *r, const served *m)
     g->grammar_begins = r->grammar ? r->grammar_begins : GRAMMAR_AT_START;
     g->gate_vocab = t && t->vocab ? t->vocab : m->vocab;
     g->vocab = r->calls != CALLS_NONE ? g->gate_vocab : m->vocab;
-    g->thoughts_apart = r->thoughts_apart;
-    g->thoughts_hidden = r->thoughts_hidden;
-    g->in_thought = r->in_thought;
-    g->thought_budget = t && t->t ? r->thought_budget : -1;
+    g->thoughts = r->thoughts;
+    if (!t || !t->t)
+        g->thoughts.budget = -1;
     g->thought_end = t ? t->end_ids : NULL;
     g->n_thought_end = t ? t->n_end : 0;
-    g->parses = g->thoughts_apart || r->calls != CALLS_NONE;
+    g->parses = g->thoughts.apart || r->calls != CALLS_NONE;
 }
 
 /* How each body is answered, and the beginning of the answer's id. */
@@ -291,11 +290,9 @@ static void take_shape(generation *g, api_request *r, int n_ctx)
     r->responses = NULL;
     g->keep_tokens = r->native.return_tokens || (r->stream && g->shape == &native_shape);
     if (g->shape == &tgi_shape)
-        g->keep_tokens = r->logprobs ? 2 : 0;
+        g->keep_tokens = r->probs.wanted ? 2 : 0;
     g->min_tokens = r->min_tokens;
-    g->logprobs = r->logprobs;
-    g->top_logprobs = r->top_logprobs;
-    g->post_probs = r->post_probs;
+    g->probs = r->probs;
     g->progress = r->progress && r->stream;
     g->timings_each = r->timings_each;
 }
@@ -352,13 +349,13 @@ int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], ap
     q.draft_min = r->drafts.min;
     q.draft_p_min = r->drafts.p_min;
     q.ignore_eos = r->ignore_eos;
-    q.n_logprobs = r->logprobs ? r->top_logprobs : -1;
-    q.post_probs = r->post_probs;
+    q.n_logprobs = r->probs.wanted ? r->probs.top : -1;
+    q.post_probs = r->probs.post;
     q.n_prompt_logprobs = r->echo || r->tgi.prefill ? q.n_logprobs : -1;
     q.tenant = (uint32_t)(key + 1);
     memcpy(q.salt, salt, sizeof q.salt);
     q.sampler = &sampler;
-    q.lora = r->has_lora ? r->lora : NULL;
+    q.lora = r->lora.given ? r->lora.scale : NULL;
     for (int i = 0; i < j->n_choices; i++) {
         const prompt *p = &r->prompts[i / r->n];
         q.slot = i == 0 ? r->slot : -1;

@@ -113,7 +113,8 @@ void event_frame(job *j, const char *name, jsonw *w); /* a named event; frees w 
 /* JOB_GENERATE: how text is made, of whichever API; constant while choices run. */
 typedef struct generation {
     const answer_shape *shape;
-    int min_tokens, logprobs, top_logprobs, post_probs;
+    int min_tokens;
+    request_probs probs;
     int keep_tokens; /* their ids are part of the answer; 2: those of its end and of a stop string too */
     int progress, timings_each;
     char *stop_text[REQUEST_MAX_STOPS];
@@ -127,8 +128,9 @@ typedef struct generation {
     const tool_traits *traits;
     tool_set *tools; /* those that may be called, or NULL */
     int parses;      /* texts are read for calls and thoughts */
-    int thoughts_hidden, thoughts_apart, in_thought, thought_budget, n_thought_end;
+    request_thoughts thoughts;
     const int32_t *thought_end;
+    int n_thought_end;
     int64_t submitted_ns;
     /* of one API each */
     openai_answer openai;

@@ -47,7 +47,7 @@ static int on_token(job *j, choice *c, const kvant_event *ev)
     put_echo(c);
     if (!ends) {
         const int64_t at = answer_at(c);
-        if ((j->gen.logprobs || j->gen.keep_tokens) && keep_prob(c, ev, at) != KVANT_OK)
+        if ((j->gen.probs.wanted || j->gen.keep_tokens) && keep_prob(c, ev, at) != KVANT_OK)
             stop = KVANT_ENOMEM;
         else
             stop = answer_token(j, c, ev->token);

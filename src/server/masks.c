@@ -176,8 +176,8 @@ static void count_thought(choice *c)
 
     if (c->gate.forcing) {
         c->gate.forcing = ++c->gate.force_at < j->gen.n_thought_end;
-    } else if (c->gate.parser.state == PARSE_THINK && j->gen.thought_budget >= 0 &&
-               c->gate.thought++ >= j->gen.thought_budget) {
+    } else if (c->gate.parser.state == PARSE_THINK && j->gen.thoughts.budget >= 0 &&
+               c->gate.thought++ >= j->gen.thoughts.budget) {
         c->gate.forcing = j->gen.n_thought_end > 0;
         c->gate.force_at = 0;
     }
@@ -193,9 +193,9 @@ static int open_gate(choice *c)
     g->parser = (tool_parser){ .d = j->gen.grammar_begins == GRAMMAR_AT_CALL ? j->gen.traits->d : NULL,
                                .t = j->gen.traits ? j->gen.traits->t : NULL,
                                .tools = j->gen.tools };
-    tool_parser_begin(&g->parser, j->gen.in_thought);
-    g->forcing = j->gen.in_thought && j->gen.thought_budget == 0 && j->gen.n_thought_end > 0;
-    return j->gen.min_tokens > 0 || c->run || (j->gen.thought_budget >= 0 && g->parser.t);
+    tool_parser_begin(&g->parser, j->gen.thoughts.begun);
+    g->forcing = j->gen.thoughts.begun && j->gen.thoughts.budget == 0 && j->gen.n_thought_end > 0;
+    return j->gen.min_tokens > 0 || c->run || (j->gen.thoughts.budget >= 0 && g->parser.t);
 }
 
 /* ---- callbacks of the session: owner thread ---- */

@@ -175,17 +175,17 @@ static int check_echo(const api_request *r, api_error *e)
     const char *field = r->echo ? "echo" : "parameters.decoder_input_details";
     int64_t kept = 0;
 
-    if (!(r->echo || r->tgi.prefill) || !r->logprobs)
+    if (!(r->echo || r->tgi.prefill) || !r->probs.wanted)
         return API_OK;
     if (r->slot >= 0)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with logprobs not together with id_slot");
     for (int i = 0; i < r->n_prompts; i++)
-        kept += (int64_t)r->prompts[i].n * r->n * (1 + r->top_logprobs);
+        kept += (int64_t)r->prompts[i].n * r->n * (1 + r->probs.top);
     if (kept <= REQUEST_MAX_ECHO)
         return API_OK;
     return api_fail(e, BAD, field,
                     "%s: with logprobs %d: %lld values (prompt tokens times n times 1 + logprobs), want at most %d", field,
-                    r->top_logprobs, (long long)kept, REQUEST_MAX_ECHO);
+                    r->probs.top, (long long)kept, REQUEST_MAX_ECHO);
 }
 
 /* BODY_*: the routes of request_fields.c that it is one of, whether it has messages, and what makes it one of
@@ -252,7 +252,7 @@ static int read_request(const request_env *env, const json_t *o, api_request *r,
         API_TRY(native_fields(o, r, e));
     if (r->shape == BODY_CHAT || r->shape == BODY_TEXT)
         API_TRY(body_bool(o, "verbose", &r->verbose, e));
-    if (r->echo && r->logprobs && r->shape != BODY_TEXT)
+    if (r->echo && r->probs.wanted && r->shape != BODY_TEXT)
         return api_fail(e, API_UNSUPPORTED, "echo", "echo: with n_probs not supported; /v1/completions has logprobs");
     API_TRY(read_prompts(env, o, r, e));
     if (r->n_prompts * r->n > REQUEST_MAX_CHOICES)

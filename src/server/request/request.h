@@ -76,6 +76,17 @@ typedef struct prompt {
     char *text; /* completions with echo, and /completion: the prompt's text, else NULL */
 } prompt;
 
+typedef struct request_probs {
+    int wanted, top; /* log-probabilities of the tokens, and of so many alternatives */
+    int post;        /* of what the sampler chose among */
+} request_probs;
+
+typedef struct request_thoughts {
+    int apart, hidden; /* told apart from the text; no part of the answer */
+    int begun;         /* the prompt ends within one */
+    int budget;        /* tokens; -1: any */
+} request_thoughts;
+
 typedef struct api_request {
     int shape; /* BODY_* */
     int chat, infill, stream, include_usage, echo; /* chat, infill: how the prompt is made */
@@ -97,8 +108,7 @@ typedef struct api_request {
         int max, min;
         float p_min;
     } drafts; /* speculative.n_max, n_min, p_min; -1: the server's */
-    int logprobs, top_logprobs; /* logprobs 1: wanted, with top_logprobs alternatives */
-    int post_probs;             /* of what the sampler chose among */
+    request_probs probs;
     int has_seed;
     kvant_sampler_params sampler; /* bias arrays point into this struct */
     int32_t bias_ids[REQUEST_MAX_BIAS];
@@ -109,18 +119,18 @@ typedef struct api_request {
     int n_stops;
     int slot;         /* id_slot; -1: any, and nothing stays in it */
     char *salt;       /* cache_salt, or NULL */
-    float lora[KVANT_LORA_FILES]; /* with has_lora: a scale of each adapter */
-    int has_lora;
+    struct request_lora {
+        int given;
+        float scale[KVANT_LORA_FILES]; /* of each adapter */
+    } lora;
     grammar *grammar; /* or NULL */
     int grammar_begins;
     /* chats */
     tool_set *tools;          /* or NULL */
     int calls, only, several; /* CALLS_*; index of the one tool that may be called, -1: any; more calls than one */
-    int thoughts_hidden;            /* no part of the answer */
-    int thoughts_apart, in_thought; /* told apart from the text; the prompt ends within one */
-    int thought_budget;             /* tokens; -1: any */
-    responses_body *responses;      /* of BODY_RESPONSES */
-    tgi_wanted tgi;                 /* of BODY_TGI and the like */
+    request_thoughts thoughts;
+    responses_body *responses; /* of BODY_RESPONSES */
+    tgi_wanted tgi;            /* of BODY_TGI and the like */
     char ignored[REQUEST_IGNORED]; /* fields that nothing reads, "a, b"; "" for none */
 } api_request;
 

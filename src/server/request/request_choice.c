@@ -151,16 +151,16 @@ static int read_logprobs(const json_t *o, api_request *r, api_error *e)
     if (r->shape == BODY_MESSAGES || r->shape == BODY_RESPONSES) /* their answers have no place for them */
         return API_OK;
     if (r->chat) {
-        API_TRY(body_bool(o, "logprobs", &r->logprobs, e));
-        API_TRY(body_count(o, "top_logprobs", 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
-        if (body_field(o, "top_logprobs") && r->top_logprobs && !r->logprobs)
+        API_TRY(body_bool(o, "logprobs", &r->probs.wanted, e));
+        API_TRY(body_count(o, "top_logprobs", 0, REQUEST_MAX_LOGPROBS, &r->probs.top, e));
+        if (body_field(o, "top_logprobs") && r->probs.top && !r->probs.wanted)
             return api_fail(e, BAD, "top_logprobs", "top_logprobs: wanted together with logprobs: true");
         return API_OK;
     }
-    API_TRY(body_count(o, key, 0, REQUEST_MAX_LOGPROBS, &r->top_logprobs, e));
-    r->logprobs = v && (openai || r->top_logprobs > 0);
+    API_TRY(body_count(o, key, 0, REQUEST_MAX_LOGPROBS, &r->probs.top, e));
+    r->probs.wanted = v && (openai || r->probs.top > 0);
     if (!openai)
-        return body_bool(o, "post_sampling_probs", &r->post_probs, e);
+        return body_bool(o, "post_sampling_probs", &r->probs.post, e);
     return API_OK;
 }
 

@@ -239,7 +239,7 @@ int request_read_grammar(const request_env *env, const json_t *o, api_request *r
 {
     constraint c = { .key = "grammar" };
 
-    r->grammar_begins = r->in_thought ? GRAMMAR_AFTER_THOUGHT : GRAMMAR_AT_START;
+    r->grammar_begins = r->thoughts.begun ? GRAMMAR_AFTER_THOUGHT : GRAMMAR_AT_START;
     int kind = take_all(o, &c, e);
     if (kind == API_OK)
         kind = compile(env, &c, r, e);

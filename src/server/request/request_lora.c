@@ -54,8 +54,8 @@ int request_read_lora(const request_env *env, const json_t *o, api_request *r, a
 
     if (!list)
         return API_OK;
-    r->has_lora = json_array_size(list) > 0;
-    return read_list(env->model, list, r->lora, e);
+    r->lora.given = json_array_size(list) > 0;
+    return read_list(env->model, list, r->lora.scale, e);
 }
 
 int request_parse_lora(const request_env *env, const char *body, size_t len, float scales[KVANT_LORA_FILES],

@@ -80,7 +80,7 @@ static int read_format(const json_t *o, int known, api_request *r, api_error *e)
         return API_OK;
     if (strcmp(format, "none") != 0 && strcmp(format, "deepseek") != 0)
         return api_fail(e, BAD, "reasoning_format", "reasoning_format: %.40s, want none, auto or deepseek", format);
-    r->thoughts_apart = format[0] == 'd' && known;
+    r->thoughts.apart = format[0] == 'd' && known;
     return API_OK;
 }
 
@@ -111,19 +111,19 @@ int thoughts_read(const request_env *env, const json_t *o, api_request *r, api_e
     const int known = env->traits && env->traits->t;
     int apart = 1, shown = 1;
 
-    r->thought_budget = env->thought_budget;
-    r->thoughts_apart = env->thoughts_apart && known;
+    r->thoughts.budget = env->thought_budget;
+    r->thoughts.apart = env->thoughts_apart && known;
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
-        API_TRY(body_count(o, budgets[i], -1, 1 << 30, &r->thought_budget, e));
+        API_TRY(body_count(o, budgets[i], -1, 1 << 30, &r->thoughts.budget, e));
     if (r->shape == BODY_MESSAGES)
         API_TRY(read_edits(o, e));
     API_TRY(read_format(o, known, r, e));
     API_TRY(body_bool(o, "separate_reasoning", &apart, e));
     API_TRY(body_bool(o, "include_reasoning", &shown, e));
     if (!apart)
-        r->thoughts_apart = 0;
-    r->thoughts_hidden = !shown && known;
-    if (r->thoughts_hidden) /* only what is told apart can be left out */
-        r->thoughts_apart = 1;
+        r->thoughts.apart = 0;
+    r->thoughts.hidden = !shown && known;
+    if (r->thoughts.hidden) /* only what is told apart can be left out */
+        r->thoughts.apart = 1;
     return API_OK;
 }

@@ -139,7 +139,7 @@ int tools_grammar(const request_env *env, api_request *r, const json_t *format, 
 {
     const tool_traits *t = env->traits;
     const int start = r->calls == CALLS_WANTED || format;
-    const tool_rules rules = { t->d, r->tools, r->only, r->several, start, r->in_thought ? NULL : t->t,
+    const tool_rules rules = { t->d, r->tools, r->only, r->several, start, r->thoughts.begun ? NULL : t->t,
                                r->calls == CALLS_WANTED ? NULL : format };
     kvant_diag diag = { "" };
     char *gbnf = NULL;

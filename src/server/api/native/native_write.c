@@ -74,7 +74,7 @@ static void put_settings(const job *j, jsonw *w)
     jsonw_kbool(w, "ignore_eos", j->gen.native.ignore_eos);
     jsonw_kbool(w, "stream", j->stream);
     jsonw_kbool(w, "timings_per_token", j->gen.timings_each);
-    jsonw_kint(w, "n_probs", j->gen.logprobs ? j->gen.top_logprobs : 0);
+    jsonw_kint(w, "n_probs", j->gen.probs.wanted ? j->gen.probs.top : 0);
     jsonw_key(w, "stop");
     jsonw_array(w);
     for (int i = 0; i < j->gen.n_stops; i++)
@@ -87,9 +87,9 @@ static void put_one_prob(const job *j, int32_t token, float logprob, jsonw *w)
 {
     jsonw_object(w);
     jsonw_kint(w, "id", token);
-    if (j->gen.post_probs)
+    if (j->gen.probs.post)
         jsonw_knum(w, "prob", exp((double)logprob));
-    openai_token(j, token, j->gen.post_probs ? NAN : logprob, w);
+    openai_token(j, token, j->gen.probs.post ? NAN : logprob, w);
 }
 
 static void put_probs(const job *j, const choice *c, jsonw *w)
@@ -99,7 +99,7 @@ static void put_probs(const job *j, const choice *c, jsonw *w)
     for (int i = 0; i < c->probs.n; i++) {
         const token_prob *p = &c->probs.list[i];
         put_one_prob(j, p->token, p->logprob, w);
-        jsonw_key(w, j->gen.post_probs ? "top_probs" : "top_logprobs");
+        jsonw_key(w, j->gen.probs.post ? "top_probs" : "top_logprobs");
         jsonw_array(w);
         for (int k = 0; k < p->n_top; k++) {
             put_one_prob(j, p->top[k].token, p->top[k].logprob, w);
@@ -127,7 +127,7 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
     jsonw_kbool(w, "stop", stop);
     jsonw_kint(w, "tokens_predicted", c->n_generated);
     jsonw_kint(w, "tokens_evaluated", c->n_prompt);
-    if (j->gen.logprobs && c->probs.n)
+    if (j->gen.probs.wanted && c->probs.n)
         put_probs(j, c, w);
 }
 

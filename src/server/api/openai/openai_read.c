@@ -368,9 +368,9 @@ int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_
     if (kind == API_OK && r->verbose)
         kind = chat_text(env, &in, &r->prompts[0], e);
     if (kind == API_OK && env->traits)
-        r->in_thought = tool_traits_opened(env->traits, env->model, r->prompts[0].ids, r->prompts[0].n);
-    if (off && r->in_thought) /* a template that does not know the switch has begun a thought: it ends there */
-        r->thought_budget = 0;
+        r->thoughts.begun = tool_traits_opened(env->traits, env->model, r->prompts[0].ids, r->prompts[0].n);
+    if (off && r->thoughts.begun) /* a template that does not know the switch has begun a thought: it ends there */
+        r->thoughts.budget = 0;
     r->n_prompts = 1;
     free(kwargs); /* jansson's */
     free(tools);

@@ -192,7 +192,7 @@ static void put_completion_probs(const job *j, const choice *c, jsonw *w)
 void openai_probs(const job *j, const choice *c, jsonw *w)
 {
     jsonw_key(w, "logprobs");
-    if (!j->gen.logprobs || (j->stream && c->probs.n == 0))
+    if (!j->gen.probs.wanted || (j->stream && c->probs.n == 0))
         jsonw_null(w);
     else if (j->gen.openai.chat)
         put_chat_probs(j, c, w);

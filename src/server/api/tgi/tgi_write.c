@@ -102,7 +102,7 @@ static void send_last(job *j, const choice *ended)
     jsonw_kint(&w, "index", ++a->n_sent);
     jsonw_key(&w, "token");
     put_token(j, p->token, p->logprob, sbuf_text(&a->text), a->text.n, &w);
-    if (j->gen.top_logprobs) {
+    if (j->gen.probs.top) {
         jsonw_key(&w, "top_tokens");
         put_top(j, p, &w);
     }
@@ -187,7 +187,7 @@ static void put_details(const job *j, const choice *c, jsonw *w)
     put_tokens(j, c, 0, c->probs.n_prompt, w);
     jsonw_key(w, "tokens");
     put_tokens(j, c, c->probs.n_prompt, c->probs.n, w);
-    if (j->gen.top_logprobs) {
+    if (j->gen.probs.top) {
         jsonw_key(w, "top_tokens");
         jsonw_array(w);
         for (int i = c->probs.n_prompt; i < c->probs.n; i++)
