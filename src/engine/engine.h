@@ -256,6 +256,14 @@ int engine_lora_any(const kvant_engine *e, int seq);
 /* Each must be finite and in range; `what` begins the message. */
 int engine_lora_check(const kvant_model *m, const float *scales, const char *what, kvant_diag *diag);
 
+/* ---- create/create_cache.c ---- */
+int engine_create_cache(kvant_engine *e, kvant_diag *diag);
+
+/* ---- create/create_ops.c ---- */
+/* Fused ops have a decomposition: takes what the op's device says it executes; a missing primitive is an error that
+ * lists all. */
+int engine_choose_ops(kvant_engine *e, kvant_diag *diag);
+
 /* ---- load.c: weights to the device ---- */
 /* Loads what the ops of e->b (a sample program) read. */
 int engine_load_weights(kvant_engine *e, kvant_diag *diag);

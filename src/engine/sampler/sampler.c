@@ -238,69 +238,7 @@ static const float *adjust(kvant_sampler *s, const float *logits)
     return s->logits;
 }
 
-/* ---- candidates ---- */
-
-/* The order of everything: higher logit first, then lower id. */
-static int before(cand a, cand b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-/* Heap of n with the first (worst 0) or the last (worst 1) of the order at its root. */
-static void sift(cand *h, int n, int i, int worst)
-{
-    const cand x = h[i];
-
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && before(h[child + 1], h[child]) != worst)
-            child++;
-        if (before(h[child], x) == worst)
-            break;
-        h[i] = h[child];
-    }
-    h[i] = x;
-}
-
-static void heapify(cand *h, int n, int worst)
-{
-    for (int i = n / 2; i-- > 0;)
-        sift(h, n, i, worst);
-}
-
-/* The finite logits, at most the first k of the order (k 0: all) -> s->cands; returns their number. */
-int sampler_collect(kvant_sampler *s, const float *logits, int k)
-{
-    int n = 0;
-
-    if (k <= 0 || k > s->n_vocab)
-        k = s->n_vocab;
-    for (int i = 0; i < s->n_vocab; i++) {
-        const cand c = { logits[i], i };
-        if (!isfinite(c.logit))
-            continue;
-        if (n < k) {
-            s->cands[n++] = c;
-            if (n == k && k < s->n_vocab)
-                heapify(s->cands, n, 1);
-        } else if (before(c, s->cands[0])) {
-            s->cands[0] = c;
-            sift(s->cands, n, 0, 1);
-        }
-    }
-    return n;
-}
-
-/* The first of the order first. */
-void sampler_sort(cand *c, int n)
-{
-    heapify(c, n, 1);
-    for (int left = n - 1; left > 0; left--) {
-        const cand last = c[0];
-        c[0] = c[left];
-        sift(c, left, 0, 1);
-        c[left] = last;
-    }
-}
+/* ---- choosing ---- */
 
 static float highest(const cand *c, int n)
 {
@@ -321,13 +259,13 @@ static int cut(const kvant_sampler *s, cand *c, int n, float max)
 
     for (int i = 0; i < n; i++)
         total += exp((double)c[i].logit - (double)max);
-    heapify(c, n, 0);
+    cand_heapify(c, n, 0);
     for (int left = n; left > 0;) {
         const cand first = c[0];
         if (kept > 0 && (double)first.logit < floor_logit)
             break;
         c[0] = c[--left];
-        sift(c, left, 0, 0);
+        cand_sift(c, left, 0, 0);
         c[left] = first;
         kept++;
         sum += exp((double)first.logit - (double)max) / total;
@@ -375,10 +313,10 @@ int sampler_left(const kvant_sampler *s, int32_t token, float *logprob, cand *to
         const cand p = { (float)(((double)c.logit - (double)s->drawn_max) / s->drawn_temp - log(total)), c.id };
         if (c.id == token)
             *logprob = p.logit;
-        if (n == 0 || exp((double)p.logit) <= 0 || (have == n && !before(p, top[n - 1])))
+        if (n == 0 || exp((double)p.logit) <= 0 || (have == n && !cand_before(p, top[n - 1])))
             continue;
         int k = have < n ? have++ : n - 1;
-        for (; k > 0 && before(p, top[k - 1]); k--)
+        for (; k > 0 && cand_before(p, top[k - 1]); k--)
             top[k] = top[k - 1];
         top[k] = p;
     }

@@ -1,5 +1,6 @@
 /* engine/sampler/sampler_impl.h: the insides of a sampler, shared by its files: sampler.c (the usual chain),
- * sampler_chain.c (the samplers beyond it), sampler_repeat.c (what looks for repetitions in the text so far). */
+ * sampler_order.c (candidates in order), sampler_chain.c (the samplers beyond it), sampler_repeat.c (what looks for
+ * repetitions in the text so far). */
 #ifndef KVANT_ENGINE_SAMPLER_SAMPLER_IMPL_H
 #define KVANT_ENGINE_SAMPLER_SAMPLER_IMPL_H
 
@@ -41,16 +42,23 @@ struct kvant_sampler {
 
 /* ---- sampler.c ---- */
 float sampler_bounded(double x);
-/* Higher logit first, then lower id. */
-void sampler_sort(cand *c, int n);
-/* The finite logits, at most the first k of the order (k 0: all) -> s->cands; returns their number. */
-int sampler_collect(kvant_sampler *s, const float *logits, int k);
 /* One of c[n] with probability exp((logit - max) / temp); its place.  The order of c is the order of the draw. */
 int sampler_draw(kvant_sampler *s, const cand *c, int n, float max, double temp);
 /* For the last choice, `token`: its log-probability among the tokens that the samplers left, and the likeliest of these
  * (not those of probability 0).  top has room for n; returns how many there are. */
 int sampler_left(const kvant_sampler *s, int32_t token, float *logprob, cand *top, int n);
 int sampler_range(const char *name, float v, double lo, double hi, kvant_diag *diag);
+
+/* ---- sampler_order.c ---- */
+/* The order of everything: higher logit first, then lower id. */
+int cand_before(cand a, cand b);
+/* Heap of n with the first (worst 0) or the last (worst 1) of the order at its root; sift: but for i, which sinks. */
+void cand_sift(cand *h, int n, int i, int worst);
+void cand_heapify(cand *h, int n, int worst);
+/* The first of the order first. */
+void sampler_sort(cand *c, int n);
+/* The finite logits, at most the first k of the order (k 0: all) -> s->cands; returns their number. */
+int sampler_collect(kvant_sampler *s, const float *logits, int k);
 
 /* ---- sampler_chain.c ---- */
 /* 1: one of its samplers is on; then it chooses. */
