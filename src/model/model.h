@@ -240,6 +240,15 @@ const arch_def *arch_find(const char *name, size_t n);
 /* "qwen3 qwen3moe ..." */
 void arch_names(char *buf, size_t cap);
 
+/* ---- hparams.c ---- */
+
+/* The keys that every architecture has; *n_nextn: blocks behind the trunk, which n_layer does not count. */
+int hparams_read(const gguf *g, const char *arch, hparams *hp, int *n_nextn, kvant_diag *diag);
+/* After the architecture has read its keys: values of layers that nothing says; and all of them are checked. */
+int hparams_finish(kvant_model *m, kvant_diag *diag);
+/* wanted: "f32" or "bf16"; NULL: as the file says. */
+int hparams_freq_dtype(kvant_model *m, const char *wanted, kvant_diag *diag);
+
 /* ---- rope_scaling.c ---- */
 
 /* The keys of rope.scaling; hp->n_ctx_train is read already. */
