@@ -57,27 +57,19 @@ static void list_remove(prefix_index *ix, int i)
 {
     const prefix_node *n = &ix->nodes[i];
 
-    if (n->older >= 0)
-        ix->nodes[n->older].newer = n->newer;
-    else
-        ix->oldest = n->newer;
-    if (n->newer >= 0)
-        ix->nodes[n->newer].older = n->older;
-    else
-        ix->newest = n->older;
+    *(n->older >= 0 ? &ix->nodes[n->older].newer : &ix->oldest) = n->newer;
+    *(n->newer >= 0 ? &ix->nodes[n->newer].older : &ix->newest) = n->older;
 }
 
-static void list_add(prefix_index *ix, int i)
+/* Node i enters between `older` and the next one; -1: it becomes the oldest. */
+static void list_add(prefix_index *ix, int i, int older)
 {
     prefix_node *n = &ix->nodes[i];
 
-    n->older = ix->newest;
-    n->newer = -1;
-    if (ix->newest >= 0)
-        ix->nodes[ix->newest].newer = i;
-    else
-        ix->oldest = i;
-    ix->newest = i;
+    n->older = older;
+    n->newer = older >= 0 ? ix->nodes[older].newer : ix->oldest;
+    *(n->older >= 0 ? &ix->nodes[n->older].newer : &ix->oldest) = i;
+    *(n->newer >= 0 ? &ix->nodes[n->newer].older : &ix->newest) = i;
 }
 
 /* ---- look-up ---- */
@@ -116,9 +108,10 @@ void prefix_block_id(const prefix_index *ix, const unsigned char *parent, const 
     sha256(&text, sizeof text, id);
 }
 
-static int find_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens,
-                      uint32_t hash)
+int prefix_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens)
 {
+    const uint32_t hash = hash_block(ix, parent, salt, tokens);
+
     for (int i = ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)]; i >= 0; i = ix->nodes[i].next) {
         const prefix_node *n = &ix->nodes[i];
         if (n->hash == hash && n->parent == parent && memcmp(n->tokens, tokens, sizeof n->tokens) == 0 &&
@@ -135,8 +128,7 @@ void prefix_find(const prefix_index *ix, const unsigned char *salt, const int32_
 
     *hit = (prefix_hit){ .node = -1, .snap = -1 };
     for (int p = 0; p < most; p++) {
-        const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
-        at = find_child(ix, at, salt, block, hash_block(ix, at, salt, block));
+        at = prefix_child(ix, at, salt, tokens + (size_t)p * KVANT_PAGE);
         if (at < 0)
             return;
         idle += page_pool_is_idle(&ix->kv->pages, ix->nodes[at].page);
@@ -163,7 +155,7 @@ void prefix_touch(prefix_index *ix, int leaf)
         ix->nodes[leaf].value = ix->age + saved_tokens(ix, leaf);
     for (int i = leaf; i >= 0; i = prefix_up(ix, i)) {
         list_remove(ix, i);
-        list_add(ix, i);
+        list_add(ix, i, ix->newest);
     }
 }
 
@@ -335,9 +327,9 @@ void prefix_clear(prefix_index *ix)
 
 /* ---- entering ---- */
 
-static int add_node(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, uint32_t hash,
-                    int page)
+static int add_node(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, int page)
 {
+    const uint32_t hash = hash_block(ix, parent, salt, tokens);
     const int i = ix->unused;
     prefix_node *n = &ix->nodes[i];
     int32_t *bucket = &ix->buckets[hash & (uint32_t)(ix->n_buckets - 1)];
@@ -415,7 +407,7 @@ static void forget_from(prefix_index *ix, int node)
 
 void prefix_forget(prefix_index *ix, const unsigned char *salt, const int32_t *tokens)
 {
-    const int node = find_child(ix, -1, salt, tokens, hash_block(ix, -1, salt, tokens));
+    const int node = prefix_child(ix, -1, salt, tokens);
 
     ix->why = PREFIX_FORGOTTEN;
     if (node >= 0)
@@ -444,16 +436,15 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
     n_pages = useful_pages(ix, n_pages, snaps, n_snaps);
     for (int p = 0; p < n_pages; p++) {
         const int32_t *block = tokens + (size_t)p * KVANT_PAGE;
-        const uint32_t hash = hash_block(ix, at, salt, block);
         const int page = ix->kv->seqs[seq].table[p];
-        int child = find_child(ix, at, salt, block, hash);
+        int child = prefix_child(ix, at, salt, block);
         if (child < 0 && held_otherwise(ix, at, p, page)) {
             n_pages = p;
             break;
         }
         if (child < 0) {
-            child = add_node(ix, at, salt, block, hash, page);
-            list_add(ix, child);
+            child = add_node(ix, at, salt, block, page);
+            list_add(ix, child, ix->newest);
         }
         at = child;
         kv_seq_adopt(ix->kv, seq, p, ix->nodes[at].page);
@@ -469,23 +460,11 @@ void prefix_insert(prefix_index *ix, const unsigned char *salt, const int32_t *t
 
 /* ---- loading ---- */
 
-int prefix_child(const prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens)
-{
-    return find_child(ix, parent, salt, tokens, hash_block(ix, parent, salt, tokens));
-}
-
 int prefix_append(prefix_index *ix, int parent, const unsigned char *salt, const int32_t *tokens, int page)
 {
-    const int i = add_node(ix, parent, salt, tokens, hash_block(ix, parent, salt, tokens), page);
-    prefix_node *n = &ix->nodes[i];
+    const int i = add_node(ix, parent, salt, tokens, page);
 
-    n->older = -1;
-    n->newer = ix->oldest;
-    if (ix->oldest >= 0)
-        ix->nodes[ix->oldest].older = i;
-    else
-        ix->newest = i;
-    ix->oldest = i;
+    list_add(ix, i, -1);
     return i;
 }
 
