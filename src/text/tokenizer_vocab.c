@@ -79,36 +79,6 @@ const char *vocab_show(const char *s, size_t n, char *buf, size_t cap)
     return buf;
 }
 
-/* ---- the byte alphabet ---- */
-
-static int is_plain(uint32_t b)
-{
-    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
-}
-
-/* The bytes that are not printable take U+0100 on, in order. */
-static uint32_t byte_to_cp(uint8_t byte)
-{
-    if (is_plain(byte))
-        return byte;
-    return 0x100u + (byte <= 32 ? byte : byte < 161 ? byte - 127u + 33u : 67u);
-}
-
-static int cp_to_byte(uint32_t cp)
-{
-    if (cp < 0x100)
-        return is_plain(cp) ? (int)cp : -1;
-    if (cp > 0x100 + 67)
-        return -1;
-    uint32_t k = cp - 0x100;
-    return (int)(k <= 32 ? k : k < 67 ? k - 33 + 127 : 173);
-}
-
-int vocab_alphabet(uint8_t byte, char *out)
-{
-    return utf8_encode(byte_to_cp(byte), (uint8_t *)out);
-}
-
 /* ---- lookup ---- */
 
 static uint32_t text_hash(const char *s, size_t n)
@@ -197,24 +167,6 @@ static int read_texts(vocab *v, const gguf *g, kvant_diag *diag)
     return KVANT_OK;
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
-/* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
-static int byte_text(const vocab *v, const vocab_token *t)
-{
-    const char *s = v->text + t->at;
-
-    if (t->len != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || hex(s[3]) < 0 || hex(s[4]) < 0)
-        return -1;
-    return hex(s[3]) * 16 + hex(s[4]);
-}
-
 static int is_of_kind(const gguf_kv *kv, uint32_t i, int64_t wanted)
 {
     int64_t kind = -1;
@@ -231,7 +183,7 @@ static void take_kinds(vocab *v, const gguf_kv *kv, uint32_t *unknown)
     while (kv && any < v->n && !is_of_kind(kv, any, VOCAB_NORMAL))
         any++;
     for (uint32_t i = 0; i < v->n; i++) {
-        const int byte = !kv && v->raw && byte_text(v, &v->tokens[i]) >= 0;
+        const int byte = !kv && v->raw && vocab_byte(v, &v->tokens[i]) >= 0;
         int64_t kind = byte ? VOCAB_BYTE : VOCAB_NORMAL;
         const int odd = kv && i < kv->count && (!gguf_integer_at(kv, i, &kind) || kind < 0 || kind > VOCAB_BYTE);
         if (odd || (kind == 0 && any >= v->n)) {
@@ -377,7 +329,7 @@ static int fill_bytes(vocab *v, kvant_diag *diag)
         if (v->tokens[i].kind != VOCAB_BYTE)
             continue;
         char shown[64];
-        int b = byte_text(v, &v->tokens[i]);
+        int b = vocab_byte(v, &v->tokens[i]);
         if (b < 0)
             return kvant_fail(diag, KVANT_EFORMAT, "tokenizer.ggml.tokens[%u]: byte token '%s', want <0x00> to <0xFF>",
                               i, vocab_show(v->text + v->tokens[i].at, v->tokens[i].len, shown, sizeof shown));
@@ -470,43 +422,4 @@ void vocab_close(vocab *v)
     kvant_free(v->text);
     kvant_free(v->slots);
     memset(v, 0, sizeof *v);
-}
-
-/* ---- texts of tokens ---- */
-
-/* U+2581 stands for the space. */
-enum { SPACE_CODE = 0x2581 };
-
-static void put(char *buf, int cap, int *n, uint8_t byte)
-{
-    if (*n < cap)
-        buf[*n] = (char)byte;
-    (*n)++;
-}
-
-int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap)
-{
-    const vocab_token *t = &v->tokens[id];
-    const uint8_t *s = (const uint8_t *)v->text + t->at;
-    int n = 0;
-
-    if (t->kind == VOCAB_UNUSED || (vocab_is_control(v, id) && !special))
-        return 0;
-    if (t->kind == VOCAB_BYTE) {
-        put(buf, cap, &n, (uint8_t)byte_text(v, t));
-        return n;
-    }
-    for (uint32_t i = 0; i < t->len;) {
-        uint32_t cp = 0;
-        int k = utf8_decode(s + i, t->len - i, &cp);
-        int byte = t->kind != VOCAB_NORMAL || k <= 0 ? -1 : !v->raw ? cp_to_byte(cp) : cp == SPACE_CODE ? ' ' : -1;
-        if (byte >= 0) {
-            put(buf, cap, &n, (uint8_t)byte);
-            i += (uint32_t)k;
-            continue;
-        }
-        for (int j = 0; j < (k > 0 ? k : 1); j++) /* plain text, or outside of the alphabet: as stored */
-            put(buf, cap, &n, s[i++]);
-    }
-    return n;
 }

@@ -45,13 +45,17 @@ int vocab_is_control(const vocab *v, int32_t id);
 int vocab_is_format(const vocab *v, int32_t id);
 void vocab_close(vocab *v);
 int32_t vocab_find(const vocab *v, const char *text, size_t len); /* -1: none */
-/* The byte alphabet of GPT-2: every byte as one or two bytes of UTF-8.  Returns the number written to out[2]. */
-int vocab_alphabet(uint8_t byte, char *out);
-/* Bytes that token id stands for -> buf[cap], as tokenizer_bytes; returns their number. */
-int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap);
 /* 1: a token of this text ends an answer whatever the file says. */
 int vocab_is_known_end(const char *s, size_t n);
 /* A text from a file, made safe to print. */
 const char *vocab_show(const char *s, size_t n, char *buf, size_t cap);
+
+/* ---- tokenizer_bytes.c ---- */
+/* The byte alphabet of GPT-2: every byte as one or two bytes of UTF-8.  Returns the number written to out[2]. */
+int vocab_alphabet(uint8_t byte, char *out);
+/* Byte of a token of kind byte, "<0x0A>"; -1 if it is written otherwise. */
+int vocab_byte(const vocab *v, const vocab_token *t);
+/* Bytes that token id stands for -> buf[cap], as tokenizer_bytes; returns their number. */
+int vocab_bytes(const vocab *v, int32_t id, int special, char *buf, int cap);
 
 #endif

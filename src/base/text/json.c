@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text/hex.h"
 
 typedef struct scan {
     const char *p, *end;
@@ -22,15 +23,6 @@ static int take(scan *s, char c)
         return 0;
     s->p++;
     return 1;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* Reads an escape behind its backslash. */

@@ -2,11 +2,7 @@
 #include "cli/text/escape.h"
 
 #include <stddef.h>
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
+#include "base/text/hex.h"
 
 void unescape(char *s)
 {

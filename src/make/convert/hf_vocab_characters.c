@@ -1,6 +1,7 @@
 /* hf_vocab_characters.c: what the tokens of a vocabulary of characters are (Gemma 4): bytes, control tokens, those that
  * are always shown.  Their ids are there already.  The added tokens are mostly part of the vocabulary. */
 #include <string.h>
+#include "base/text/hex.h"
 #include "make/convert/hf_config.h"
 #include "make/convert/hf_vocab.h"
 
@@ -55,15 +56,11 @@ static void mark_named(hf_vocab *v)
         mark_all(v, gjson_get(v->config, lists[i]));
 }
 
-static int is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
-}
-
 /* "<0x0A>" */
 static int is_byte(const hf_vocab_token *t)
 {
-    return t->n == 6 && memcmp(t->s, "<0x", 3) == 0 && is_hex(t->s[3]) && is_hex(t->s[4]) && t->s[5] == '>';
+    return t->n == 6 && memcmp(t->s, "<0x", 3) == 0 && hex_digit(t->s[3]) >= 0 && hex_digit(t->s[4]) >= 0 &&
+           t->s[5] == '>';
 }
 
 /* Ids behind the vocabulary. */

@@ -1,14 +1,10 @@
 /* grammar_chars.c: the characters of a grammar's text: "literals", [classes] and . as sequences of UTF-8 bytes. */
 #include <string.h>
 #include "base/error.h"
+#include "base/text/hex.h"
 #include "server/grammar/grammar_parser.h"
 
 enum { CODE_MAX = 0x10FFFF };
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
 
 static int read_hex(parser *p, int digits, uint32_t *code)
 {
@@ -17,7 +13,7 @@ static int read_hex(parser *p, int digits, uint32_t *code)
     if (p->end - p->s < digits)
         return parse_bad(p, "escape cut short");
     for (int i = 0; i < digits; i++) {
-        int h = hex_value(*p->s++);
+        int h = hex_digit(*p->s++);
         if (h < 0)
             return parse_bad(p, "escape: found no hexadecimal digit");
         v = v * 16 + (uint32_t)h;

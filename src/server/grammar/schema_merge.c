@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/text/hex.h"
 #include "server/grammar/grammar_schema.h"
 #include "server/request/json_scan.h"
 
@@ -26,11 +27,6 @@ static json_t *both(const json_t *a, const json_t *b)
 }
 
 enum { MOST_KEY = 256 };
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
 
 /* The key behind the slash that s begins with; percent: %XX is a byte.  Returns what comes behind it. */
 static const char *take_key(const char *s, int percent, char key[MOST_KEY])

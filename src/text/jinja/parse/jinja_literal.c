@@ -4,15 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text/hex.h"
 #include "text/utf8.h"
-
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* \xHH, \uHHHH, \UHHHHHHHH: `digits` of them at s[0..n) -> out; 0 when they are not a character. */
 static int code_point(const char *s, size_t n, int digits, uint8_t *out)
@@ -22,9 +15,9 @@ static int code_point(const char *s, size_t n, int digits, uint8_t *out)
     if (n < (size_t)digits)
         return 0;
     for (int i = 0; i < digits; i++) {
-        if (hex(s[i]) < 0)
+        if (hex_digit(s[i]) < 0)
             return 0;
-        c = c << 4 | (uint32_t)hex(s[i]);
+        c = c << 4 | (uint32_t)hex_digit(s[i]);
     }
     return c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF) ? 0 : utf8_encode(c, out);
 }
