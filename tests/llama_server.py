@@ -153,7 +153,8 @@ def add_rank_head(model, target):
 
 
 def make_variants(model, folder):
-    """{variable: file}: the model as one that fills in, as one with a token before every text, and a draft model of chance with its vocabulary."""
+    """{variable: file}: the model as one that fills in, as one with a token before every text, and with its vocabulary a draft model of chance, whose large
+    embeddings make it sure of its guesses: the last token again."""
     import check_serve_native
     from gguf_edit import BOOL, F32, STRING, U32, edit, key, keys_of, strings, write
     files = {"KVANT_" + x: os.path.join(folder, x + ".gguf") for x in ("INFILL_MODEL", "BOS_MODEL", "DRAFT_MODEL")}
@@ -166,7 +167,9 @@ def make_variants(model, folder):
     shapes = {"token_embd.weight": (width, words), "output_norm.weight": (width,), **{f"blk.0.{x}_norm.weight": (width,) for x in ("attn", "ffn")},
               **{f"blk.0.attn_{x}.weight": (width, width) for x in ("q", "k", "v", "output")},
               **{f"blk.0.ffn_{x}.weight": s for x, s in (("gate", (width, 32)), ("up", (width, 32)), ("down", (32, width)))}}
-    write(files["KVANT_DRAFT_MODEL"], keys, [(name, s, [r.uniform(-0.1, 0.1) for _ in range(s[0] * (s + (1,))[1])]) for name, s in shapes.items()])
+    ranges = {"output_norm.weight": (1, 1), "token_embd.weight": (-1, 1)}
+    write(files["KVANT_DRAFT_MODEL"], keys, [(name, s, [r.uniform(*ranges.get(name, (-0.1, 0.1))) for _ in range(s[0] * (s + (1,))[1])])
+                                             for name, s in shapes.items()])
     return files
 
 

@@ -172,6 +172,7 @@ static int start_part(void *user, server *s, server_parts *parts, kvant_diag *di
     KVANT_TRY(code);
     kvant_session_params p = session_params(l, s, parts->engine, draft.e);
     KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
+    KVANT_TRY(spec_start_synth(l->o, parts->session, diag));
     banner(parts);
     return KVANT_OK;
 }
@@ -449,6 +450,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
 {
     auth keys = { 0 };
     server_params p;
+    draft_synth synth;
 
     KVANT_TRY(serve_check_texts(o, diag));
     KVANT_TRY(serve_check_alone(o, diag));
@@ -457,6 +459,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "--rerank and --pooling %s: wanted one of them", opt_str(o, OPT_POOLING));
     KVANT_TRY(check_deterministic(o, diag));
     KVANT_TRY(check_tiers(o, diag));
+    KVANT_TRY(spec_synth(o, &synth, diag));
     loader l = { .o = o, .memory = memory_of(o) };
     int code = read_keys(o, &keys, diag);
     if (code == KVANT_OK)

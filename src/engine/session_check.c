@@ -208,6 +208,7 @@ int request_create(const kvant_session *s, const kvant_request *theirs, request 
     if (r->kind != KVANT_REQUEST_GENERATE || r->n_prompt_logprobs >= 0)
         q->r.cache |= KVANT_CACHE_NO_READ; /* every token's hidden state, or logits, are wanted */
     q->t.n_prompt = r->n_prompt;
+    q->drafts.luck.state = sampler.seed ^ 0x5EED5EED5EED5EEDu; /* other numbers than the sampler's */
     code = copy_arrays(q, s, r, diag);
     if (code < 0) {
         request_free(q);

@@ -28,6 +28,7 @@
 #include "cache/store.h"
 #include "engine/draft/draft_model.h"
 #include "engine/draft/draft_ngram.h"
+#include "engine/draft/synth.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "kvant/session.h"
@@ -76,6 +77,7 @@ typedef struct draft_state {
     int unasked;                 /* steps since the block was last worth its rows */
     int asked, looked;           /* how many rounds those were; of them, how many have been looked at */
     double *chances;             /* [max_seqs] that all drafts of a lane are accepted */
+    draft_synth synth;
 } draft_state;
 
 /* How up to date a request's hit is. */
@@ -95,6 +97,7 @@ typedef struct request_guesses {
     unsigned char grades[KVANT_MOST_DRAFTS]; /* RATE_* of each */
     draft_ngram ngram;
     draft_seq model; /* the text in the draft model's engine */
+    rng luck;        /* for chances that were stated */
     draft_rate rates[N_RATES];
 } request_guesses;
 

@@ -26,16 +26,6 @@ static int pick(kvant_session *s, request *q, const float *logits, int32_t *toke
     const int code = kvant_sampler_pick(q->sampler, x, token, diag);
     if (code != KVANT_OK && (code != KVANT_ENUMERIC || (*token = sampler_argmax(x, s->n_vocab)) < 0))
         return code; /* else a bias or an n-gram bans all that a grammar leaves: the ban yields */
-    kvant_sampler_accept(q->sampler, *token);
-    return KVANT_OK;
-}
-
-/* The device's choice, or the sampler's among the device's likeliest tokens. */
-static int pick_top(kvant_session *s, request *q, int item, int row, int32_t *token, kvant_diag *diag)
-{
-    KVANT_TRY(kvant_step_sample_row(s->e, item, row, q->sampler, token, diag));
-    if (!q->greedy)
-        kvant_sampler_accept(q->sampler, *token);
     return KVANT_OK;
 }
 
@@ -121,7 +111,8 @@ int request_is_stop(const kvant_session *s, const request *q, int32_t token)
     return !q->r.ignore_eos && kvant_token_is_eog(s->e->m, token);
 }
 
-static void count_token(kvant_session *s, request *q, int32_t token)
+/* by_luck: a draft that chance accepted; neither a grammar nor a thought goes on with it, as in llama-server. */
+static void count_token(kvant_session *s, request *q, int32_t token, int by_luck)
 {
     q->tokens[q->n_tokens++] = token;
     q->n_generated++;
@@ -129,7 +120,7 @@ static void count_token(kvant_session *s, request *q, int32_t token)
     q->tenant->served += 1;
     if (q->n_generated == 1)
         q->t.first_token_ns = clock_ns();
-    if (q->r.accepted)
+    if (q->r.accepted && !by_luck)
         q->r.accepted(q->r.mask_user, token);
 }
 
@@ -145,9 +136,41 @@ static int finish_of(const kvant_session *s, request *q, int said, int32_t token
     return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
 }
 
-/* The token after a row of logits of the item. */
-static int next_token(kvant_session *s, request *q, int item, int row, int32_t *token, kvant_diag *diag)
+/* The model's choice, which the device makes, or the sampler among all tokens or the device's likeliest. */
+static int choose(kvant_session *s, request *q, int item, int row, int32_t *token, kvant_diag *diag)
 {
+    const float *logits = kvant_step_logits(s->e, item, row);
+
+    if (!logits)
+        return kvant_step_sample_row(s->e, item, row, q->sampler, token, diag);
+    KVANT_TRY(pick(s, q, logits, token, diag));
+    return KVANT_OK;
+}
+
+/* A draft stands where the model chose it.  Stated chances (draft_synth) decide instead, whatever the model
+ * chose, but for a draft that would end the text. */
+typedef struct verdict {
+    int32_t draft; /* -1: none */
+    int lucky, stands;
+} verdict;
+
+static verdict judge(kvant_session *s, request *q, int place, int32_t draft, int32_t chosen)
+{
+    const draft_synth *luck = &s->drafts.synth;
+    int lucky;
+
+    if (draft < 0 || luck->n == 0)
+        return (verdict){ draft, 0, draft >= 0 && chosen == draft };
+    lucky = synth_takes(luck, place, &q->drafts.luck) && !request_is_stop(s, q, draft) &&
+            !kvant_token_is_eog(s->e->m, draft);
+    return (verdict){ draft, lucky, lucky };
+}
+
+/* The token after the item's row at this place behind the last token.  v->draft: the guess of it; the rest is told. */
+static int next_token(kvant_session *s, request *q, int item, int place, verdict *v, int32_t *token, kvant_diag *diag)
+{
+    const kvant_item *it = &s->step.items[item];
+    const int row = (it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0) + place;
     const float *logits = kvant_step_logits(s->e, item, row);
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = { .kind = KVANT_EVENT_TOKEN,
@@ -159,10 +182,12 @@ static int next_token(kvant_session *s, request *q, int item, int row, int32_t *
 
     if (engine_row_code(s->e, item, row) < 0)
         return kvant_fail(diag, KVANT_ENUMERIC, "the model gave a result that is not a finite number");
-    if (logits)
-        KVANT_TRY(pick(s, q, logits, token, diag));
-    else
-        KVANT_TRY(pick_top(s, q, item, row, token, diag));
+    KVANT_TRY(choose(s, q, item, row, token, diag));
+    *v = judge(s, q, place, v->draft, *token);
+    if (v->lucky)
+        *token = v->draft;
+    if (!q->greedy)
+        kvant_sampler_accept(q->sampler, *token);
     if (q->r.n_logprobs >= 0 && q->r.post_probs) {
         ev.n_top = left(q, *token, &ev.logprob, top, q->r.n_logprobs);
     } else if (q->r.n_logprobs >= 0) {
@@ -170,7 +195,7 @@ static int next_token(kvant_session *s, request *q, int item, int row, int32_t *
         ev.logprob = logprobs(logits, s->n_vocab, *token, top, ev.n_top);
     }
     ev.token = *token;
-    count_token(s, q, *token);
+    count_token(s, q, *token, v->lucky);
     request_times(q);
     return finish_of(s, q, request_send(s, q, &ev), *token);
 }
@@ -178,13 +203,13 @@ static int next_token(kvant_session *s, request *q, int item, int row, int32_t *
 int request_next_tokens(kvant_session *s, request *q, int item, int32_t *token, kvant_diag *diag)
 {
     const kvant_item *it = &s->step.items[item];
-    const int first = it->logits == KVANT_LOGITS_ALL ? it->n - 1 : 0, tried = s->step.draft[item];
+    const int tried = s->step.draft[item];
     int taken = 0, finish;
 
     for (;; taken++) {
-        const int32_t draft = taken < tried ? it->tokens[1 + taken] : -1; /* the choice will stand in its place */
-        finish = next_token(s, q, item, first + taken, token, diag);
-        if (finish != KVANT_FINISH_NONE || *token != draft || atomic_load(&q->hold) > 0)
+        verdict v = { taken < tried ? it->tokens[1 + taken] : -1, 0, 0 }; /* the choice will stand in its place */
+        finish = next_token(s, q, item, taken, &v, token, diag);
+        if (finish != KVANT_FINISH_NONE || !v.stands || atomic_load(&q->hold) > 0)
             break;
     }
     if (tried > 0)

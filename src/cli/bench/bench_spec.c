@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/draft/synth.h"
 #include "engine/engine.h"
 #include "kvant/session.h"
 
@@ -94,12 +95,14 @@ static int make_items(decoding *d)
 
 static int accept_some(decoding *d, rng *random, kvant_diag *diag)
 {
+    const draft_synth chances = synth_of_chance(d->spec->accept, d->spec->k);
+
     for (int s = 0; s < d->n_seqs; s++) {
         runner *r = &d->run[s];
         int taken = 0;
         if (r->done >= d->n)
             continue;
-        while (taken < r->drafts && (double)rng_below(random, 1 << 20) < d->spec->accept * (1 << 20))
+        while (taken < r->drafts && synth_takes(&chances, taken, random))
             taken++;
         KVANT_TRY(kvant_seq_accept(d->e, r->seq, taken, diag));
         r->done += 1 + taken;

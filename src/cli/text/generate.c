@@ -55,13 +55,16 @@ static int open_session(generator *g, kvant_diag *diag)
     spec_params(g->o, g->e, g->draft.e, &p);
     p.wake = after_events;
     p.wake_user = g;
-    return kvant_session_create(g->e, &p, &g->s, diag);
+    KVANT_TRY(kvant_session_create(g->e, &p, &g->s, diag));
+    return spec_start_synth(g->o, g->s, diag);
 }
 
 static int open_parts(generator *g, kvant_diag *diag)
 {
     kvant_engine_params p;
+    draft_synth synth;
 
+    KVANT_TRY(spec_synth(g->o, &synth, diag));
     params_from_opts(g->o, &p);
     p.logits_rows = 1 + spec_rows(g->o);
     p.draft_rows = spec_draft_rows(g->o, 1);

@@ -1,6 +1,7 @@
 /* spec.c: see spec.h. */
 #include "cli/text/spec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -34,6 +35,64 @@ int spec_draft_rows(const opts *o, int seqs)
     if (spec_from_opts(o) == KVANT_SPEC_OFF)
         return 0;
     return most < room ? most : room;
+}
+
+/* "0.9,0.5": a number for each guess. */
+static int read_rates(const opts *o, double *rates, int n, kvant_diag *diag)
+{
+    const char *text = opt_str(o, OPT_SYNTH_RATES), *s = text, *origin = opt_origin(o, OPT_SYNTH_RATES);
+    int k = 0;
+
+    for (char *end;; s = end + 1, k++) {
+        const double rate = strtod(s, &end);
+        if (end == s || (*end && *end != ','))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted numbers with commas", origin, text);
+        if (k < n)
+            rates[k] = rate;
+        if (!*end)
+            break;
+    }
+    if (++k == n)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "%s: found %d numbers, wanted %d, one for each guess of --draft-max", origin,
+                      k, n);
+}
+
+int spec_synth(const opts *o, draft_synth *out, kvant_diag *diag)
+{
+    const int rates = opt_given(o, OPT_SYNTH_RATES), length = opt_given(o, OPT_SYNTH_LENGTH);
+    const int option = rates ? OPT_SYNTH_RATES : OPT_SYNTH_LENGTH, n = (int)opt_int(o, OPT_DRAFT_MAX);
+    double list[KVANT_MOST_DRAFTS];
+    kvant_diag why = { "" };
+
+    *out = (draft_synth){ .n = 0 };
+    if (!rates && !length)
+        return KVANT_OK;
+    if (rates && length)
+        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them", opt_origin(o, OPT_SYNTH_RATES),
+                          opt_origin(o, OPT_SYNTH_LENGTH));
+    if (spec_from_opts(o) == KVANT_SPEC_OFF)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: wanted with guesses (--spec), found none", opt_origin(o, option));
+    if (rates)
+        KVANT_TRY(read_rates(o, list, n, diag));
+    const int code = rates ? synth_from_rates(list, n, out, &why)
+                           : synth_from_length(opt_num(o, OPT_SYNTH_LENGTH), n, out, &why);
+    return code < 0 ? kvant_fail(diag, code, "%s: %s", opt_origin(o, option), why.text) : KVANT_OK;
+}
+
+int spec_start_synth(const opts *o, kvant_session *s, kvant_diag *diag)
+{
+    draft_synth synth;
+
+    KVANT_TRY(spec_synth(o, &synth, diag));
+    if (synth.n == 0)
+        return KVANT_OK;
+    synth_set(s, &synth);
+    log_msg(
+        LOG_WARN,
+        "guesses are accepted by chance, %.2f tokens a step on average (%s): this measures, texts are not the model's",
+        synth_length(&synth), opt_given(o, OPT_SYNTH_RATES) ? "--spec-synth-rates" : "--spec-synth-len");
+    return KVANT_OK;
 }
 
 /* NULL: the block can be loaded; else why not.  It wants all layers on one device, and beside it the context that

@@ -96,6 +96,7 @@ static int room_of(const kvant_session *s, const request *q)
     if (q->rows != 1 || len < q->r.n_prompt || len + 1 != q->n_tokens || q->fault_to > 0)
         return 0;
     k = k < left ? k : left;
+    k = s->drafts.synth.n > 0 && s->drafts.synth.n < k ? s->drafts.synth.n : k;
     return k < KVANT_MOST_DRAFTS ? k : KVANT_MOST_DRAFTS;
 }
 
