@@ -22,114 +22,6 @@ static int wrong(rule_maker *k, const char *what)
     return kvant_fail(k->m.diag, KVANT_EINVAL, "item %d: function.parameters: %s", k->tool, what);
 }
 
-/* ---- texts of the dialect ---- */
-
-/* One alternative p[n]. */
-static void put_one(sbuf *b, const char *p, size_t n)
-{
-    for (size_t i = 0, k; i < n; i += k + (k == 0)) {
-        for (k = 0; i + k < n && !strchr(" %^", p[i + k]);)
-            k++;
-        if (k)
-            schema_put_text(b, p + i, k);
-        else if (p[i] == ' ')
-            sbuf_puts(b, " ws ");
-        else if (p[i] == '%')
-            sbuf_printf(b, " [0-9a-zA-Z]{1,%d} ", DIALECT_MOST_ID);
-    }
-    sbuf_puts(b, " ");
-}
-
-/* The pattern's first alternative, or what of it stands behind the trigger. */
-static void put_pattern(sbuf *b, const char *p, int rest)
-{
-    const char *mark = p && rest ? strchr(p, '^') : NULL;
-
-    p = mark ? mark + 1 : p;
-    if (p && *p)
-        put_one(b, p, strcspn(p, "\v"));
-}
-
-static void put_alternatives(sbuf *b, const char *p)
-{
-    if (!p || !*p)
-        return;
-    sbuf_puts(b, "(");
-    for (size_t k = strcspn(p, "\v");; k = strcspn(p, "\v")) {
-        put_one(b, p, k);
-        p += k;
-        if (!*p++)
-            break;
-        sbuf_puts(b, "| ");
-    }
-    sbuf_puts(b, ") ");
-}
-
-/* A marker by its characters. */
-typedef struct marker {
-    const char *s;
-    int at[65], n; /* where each begins, and the end */
-} marker;
-
-static void marker_of(marker *m, const char *end)
-{
-    *m = (marker){ .s = end };
-    for (int i = 0; end[i] && m->n < 64;) {
-        m->at[m->n++] = i++;
-        while (((unsigned char)end[i] & 0xC0) == 0x80)
-            i++;
-        m->at[m->n] = i;
-    }
-}
-
-/* Returns 1 if n of the marker's characters from a on are those from b on. */
-static int same(const marker *m, int a, int b, int n)
-{
-    const int bytes = m->at[a + n] - m->at[a];
-
-    return bytes == m->at[b + n] - m->at[b] && memcmp(m->s + m->at[a], m->s + m->at[b], (size_t)bytes) == 0;
-}
-
-static int comes_before(const marker *m, int c)
-{
-    for (int i = 0; i < c; i++)
-        if (same(m, i, c, 1))
-            return 1;
-    return 0;
-}
-
-/* Any text up to `end` and end itself, as rules <name>0.. (one for each part of `end` that has come, as in the
- * search of Knuth, Morris and Pratt): what stands in between never holds `end`. */
-static void put_until(sbuf *b, const char *name, const char *end)
-{
-    marker m;
-
-    marker_of(&m, end);
-    for (int i = 0; i < m.n; i++) {
-        sbuf_printf(b, "%s%d ::= ", name, i);
-        for (int c = 0; c < m.n; c++) {
-            int next = i + 1;
-            if (comes_before(&m, c))
-                continue; /* each character once */
-            while (next > 0 && !(same(&m, next - 1, c, 1) && same(&m, 0, i - next + 1, next - 1)))
-                next--;
-            schema_put_text(b, end + m.at[c], (size_t)(m.at[c + 1] - m.at[c]));
-            if (next < m.n)
-                sbuf_printf(b, " %s%d", name, next);
-            sbuf_puts(b, " | ");
-        }
-        sbuf_puts(b, "[^\\x00-\\x08\\x0B-\\x1F\\x7F"); /* what no text of a model has a use for */
-        for (int c = 0; c < m.n; c++)
-            if (end[m.at[c]] == '\n')
-                sbuf_puts(b, "\\n");
-            else if (m.at[c + 1] - m.at[c] > 1)
-                sbuf_put(b, end + m.at[c], (size_t)(m.at[c + 1] - m.at[c]));
-            else
-                sbuf_printf(b, "\\x%02X", (unsigned char)end[m.at[c]]);
-        sbuf_printf(b, "] %s0\n", name);
-    }
-}
-
 /* ---- arguments as keys and values ---- */
 
 /* A line's end may stand before a value's end marker, in dialects whose values have lines of their own. */
@@ -268,19 +160,19 @@ static int put_typed(rule_maker *k, const char *name, const json_t *schema, unsi
     sbuf_puts(&k->rules, "(");
     if (types & ACCEPTS_TEXT) {
         json_t *list = json_array();
-        put_pattern(&k->rules, a->value, 0);
+        rule_pattern(&k->rules, a->value, 0);
         if (types == ACCEPTS_TEXT && schema_lists(schema, k->r->tools->tools[k->tool].parameters, list) &&
             put_listed(k, list))
-            put_pattern(&k->rules, a->end, 0);
+            rule_pattern(&k->rules, a->end, 0);
         else
             sbuf_puts(&k->rules, "until0 ");
         json_decref(list);
     }
     if (types != ACCEPTS_TEXT) {
         sbuf_puts(&k->rules, types & ACCEPTS_TEXT ? "| " : "");
-        put_alternatives(&k->rules, a->value + strcspn(a->value, "\v") + 1);
+        rule_alternatives(&k->rules, a->value + strcspn(a->value, "\v") + 1);
         code = put_json_value(k, name, schema);
-        put_pattern(&k->rules, a->end, 0);
+        rule_pattern(&k->rules, a->end, 0);
     }
     sbuf_puts(&k->rules, ") ");
     return code;
@@ -300,11 +192,11 @@ static int put_value(rule_maker *k, const char *name, const json_t *schema)
         json_decref(list);
         return put_typed(k, name, schema, types);
     }
-    put_pattern(&k->rules, a->value, 0);
+    rule_pattern(&k->rules, a->value, 0);
     put_line(k);
     if (listed && put_listed(k, list)) {
         put_line(k);
-        put_pattern(&k->rules, a->end, 0);
+        rule_pattern(&k->rules, a->end, 0);
     } else if (a->bare && types & ACCEPTS_TEXT) {
         sbuf_puts(&k->rules, "until0 ");
     } else {
@@ -312,7 +204,7 @@ static int put_value(rule_maker *k, const char *name, const json_t *schema)
                : a->quote ? put_quoted(k, name, schema, types)
                           : put_python(k, name, schema, types);
         put_line(k);
-        put_pattern(&k->rules, a->end, 0);
+        rule_pattern(&k->rules, a->end, 0);
     }
     json_decref(list);
     return code;
@@ -344,7 +236,7 @@ static int put_param(rule_maker *k, int i, const char *name, const json_t *schem
     if (name[n] || !n || n > PARAM_NAME_MOST || name[0] == ' ' || name[n - 1] == ' ')
         return wrong(k, "a parameter's name has characters that this model's dialect cannot write, or over 128");
     sbuf_printf(&k->rules, "t%d-k%d ::= ", k->tool, i);
-    put_pattern(&k->rules, a->key, 0);
+    rule_pattern(&k->rules, a->key, 0);
     schema_put_text(&k->rules, name, n);
     KVANT_TRY(put_value(k, name, schema));
     sbuf_puts(&k->rules, "\n");
@@ -365,9 +257,9 @@ static int put_others(rule_maker *k, int i)
         return KVANT_OK;
     }
     sbuf_puts(&k->rules, "(");
-    put_pattern(&k->rules, a->between, 0);
+    rule_pattern(&k->rules, a->between, 0);
     sbuf_printf(&k->rules, "t%d-k%d)*\nt%d-k%d ::= ", t, i, t, i);
-    put_pattern(&k->rules, a->key, 0);
+    rule_pattern(&k->rules, a->key, 0);
     sbuf_puts(&k->rules, "[a-zA-Z_] [a-zA-Z0-9_.-]{0,63} ");
     KVANT_TRY(put_value(k, "*", schema));
     sbuf_puts(&k->rules, "\n");
@@ -390,7 +282,7 @@ static int put_params(rule_maker *k)
         if (!needed)
             sbuf_printf(&k->rules, " | t%d-a%d", t, i + 1);
         sbuf_printf(&k->rules, "\nt%d-b%d ::= ", t, i);
-        put_pattern(&k->rules, a->between, 0);
+        rule_pattern(&k->rules, a->between, 0);
         sbuf_printf(&k->rules, "t%d-k%d t%d-b%d", t, i, t, i + 1);
         if (!needed)
             sbuf_printf(&k->rules, " | t%d-b%d", t, i + 1);
@@ -437,10 +329,10 @@ static int put_call(rule_maker *k)
     sbuf_printf(&k->rules, "t%d ::= ", k->tool);
     schema_put_text(&k->rules, t->name, strlen(t->name));
     sbuf_puts(&k->rules, " ");
-    put_alternatives(&k->rules, d->middle);
+    rule_alternatives(&k->rules, d->middle);
     if (d->args) {
         sbuf_printf(&k->rules, "t%d-a0 ", k->tool);
-        put_pattern(&k->rules, d->after, 0);
+        rule_pattern(&k->rules, d->after, 0);
         sbuf_puts(&k->rules, "\n");
         KVANT_TRY(check_params(k));
         return put_params(k);
@@ -454,7 +346,7 @@ static int put_call(rule_maker *k)
         k->m.jobs[rule].needs = t->required;
         sbuf_printf(&k->rules, "s%d ", rule);
     }
-    put_pattern(&k->rules, d->after, 0);
+    rule_pattern(&k->rules, d->after, 0);
     sbuf_puts(&k->rules, "\n");
     return KVANT_OK;
 }
@@ -483,27 +375,27 @@ static void put_root(rule_maker *k)
     if (r->from_start && r->t) {
         sbuf_puts(b, "thought? ");
         sbuf_puts(&k->rules, "thought ::= ");
-        put_pattern(&k->rules, r->t->begin, 0);
+        rule_pattern(&k->rules, r->t->begin, 0);
         sbuf_puts(&k->rules, "thinks0 ");
-        put_pattern(&k->rules, r->t->then, 0);
+        rule_pattern(&k->rules, r->t->then, 0);
         sbuf_puts(&k->rules, "[ \\t\\r\\n]{0,8}\n");
-        put_until(&k->rules, "thinks", r->t->end);
+        rule_until(&k->rules, "thinks", r->t->end);
     }
     sbuf_puts(b, r->format ? "(" : "");
     if (r->from_start) {
         sbuf_puts(b, "ws ");
-        put_pattern(b, d->lead, 0);
+        rule_pattern(b, d->lead, 0);
     }
-    put_pattern(b, d->open, !r->from_start);
-    put_pattern(b, d->before, !r->from_start && !d->open);
+    rule_pattern(b, d->open, !r->from_start);
+    rule_pattern(b, d->before, !r->from_start && !d->open);
     sbuf_puts(b, "call ");
     if (r->several && !d->single) {
         sbuf_puts(b, "(");
-        put_pattern(b, d->between, 0);
-        put_pattern(b, d->before, 0);
+        rule_pattern(b, d->between, 0);
+        rule_pattern(b, d->before, 0);
         sbuf_puts(b, "call)* ");
     }
-    put_pattern(b, d->close, 0);
+    rule_pattern(b, d->close, 0);
     if (r->format)
         sbuf_printf(b, " | ws s%d)", k->format);
     sbuf_puts(b, "\n");
@@ -540,7 +432,7 @@ static int make(rule_maker *k)
         if (k->r->only < 0 || k->r->only == k->tool)
             KVANT_TRY(put_call(k));
     if (a && (a->quote || a->bare))
-        put_until(&k->rules, "until", a->quote ? a->quote : a->end);
+        rule_until(&k->rules, "until", a->quote ? a->quote : a->end);
     if (k->rules.n)
         sbuf_put(&k->m.out, k->rules.s, k->rules.n);
     put_spellings(k, &quoted);

@@ -2,6 +2,7 @@
 #ifndef KVANT_SERVER_TOOLS_TOOL_GRAMMAR_H
 #define KVANT_SERVER_TOOLS_TOOL_GRAMMAR_H
 
+#include "base/text/sbuf.h"
 #include "server/tools/dialect.h"
 #include "server/tools/tool_set.h"
 
@@ -17,5 +18,13 @@ typedef struct tool_rules {
 
 /* *gbnf: kvant_free.  KVANT_EINVAL names the tool and what of it cannot be said. */
 int tool_grammar(const tool_rules *r, char **gbnf, kvant_diag *diag);
+
+/* ---- tool_grammar_texts.c ---- */
+/* The pattern's first alternative, or what of it stands behind the trigger. */
+void rule_pattern(sbuf *b, const char *p, int rest);
+void rule_alternatives(sbuf *b, const char *p);
+/* Any text up to `end` and end itself, as rules <name>0.. (one for each part of `end` that has come, as in the search
+ * of Knuth, Morris and Pratt): what stands in between never holds `end`. */
+void rule_until(sbuf *b, const char *name, const char *end);
 
 #endif
