@@ -2,80 +2,19 @@
 """check_pull: kvant pull and -hf against a server of this test that speaks the hub's paths: the list of files, redirects, ranges, connections
 that break, wrong bytes, tokens; the cache's layout, choosing a file, shards, offline.  Nothing leaves this machine."""
 import hashlib
-import http.server
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+from hub import COMMIT, FILES, MODEL, NOISE, Hub, start_hub    # noqa: E402
 from serve import ROOT, Checks    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 KVANT = os.path.join(BUILD, "bin", "kvant")
 C = Checks("check_pull")
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-with open(os.path.join(ROOT, "tests", "archs", "qwen2.gguf"), "rb") as model:
-    MODEL = model.read()
-NOISE = bytes(i * 7 % 251 for i in range(300000))
-FILES = {    # of u/m
-    "README.md": b"# words\n", "m-Q4_K_M.gguf": MODEL, "m-Q8_0.gguf": NOISE, "m-IQ4_K.gguf": NOISE[5:], "mmproj-m-F16.gguf": NOISE[6:],
-    "BF16/m-BF16-00001-of-00002.gguf": NOISE[7:], "BF16/m-BF16-00002-of-00002.gguf": NOISE[8:],
-    "my m 100%#1?-Q5_K.gguf": NOISE[10:], "../evil-Q2_K.gguf": NOISE[9:], "/abs-Q2_K.gguf": NOISE[9:], "a/../../b-Q2_K.gguf": NOISE[9:]}
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    log, cut, wrong, ranges, token = [], 0, set(), True, None
-
-    def log_message(self, *args):
-        pass
-
-    def answer(self, status, body=b"", headers=()):
-        self.send_response(status)
-        for k, v in headers:
-            self.send_header(k, v)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        cls = type(self)
-        cls.log.append((self.path, self.headers.get("Range"), self.headers.get("Authorization")))
-        if cls.token and not self.path.startswith("/cdn") and self.headers.get("Authorization") != "Bearer " + cls.token:
-            return self.answer(401)
-        if self.path.startswith("/api/models/u/m/"):
-            files = [{"rfilename": k, "size": len(v), "blobId": hashlib.sha1(v).hexdigest(),
-                      **({"lfs": {"sha256": hashlib.sha256(v).hexdigest(), "size": len(v)}} if k.endswith("gguf") else {})} for k, v in FILES.items()]
-            return self.answer(200, json.dumps({"id": "u/m", "sha": COMMIT, "siblings": files}).encode())
-        if self.path.startswith("/api/models/u/broken/"):
-            return self.answer(200, b'{"sha": "x"}')
-        prefix = f"/u/m/resolve/{COMMIT}/"
-        if self.path.startswith(prefix):
-            return self.answer(302, headers=[("Location", f"http://localhost:{self.server.server_port}/cdn/" + self.path[len(prefix):])])
-        if not self.path.startswith("/cdn/"):
-            return self.answer(404)
-        name = urllib.parse.unquote(self.path[5:])
-        body = FILES[name] if name not in cls.wrong else bytes(len(FILES[name]))
-        begin = int(self.headers["Range"][6:].rstrip("-")) if self.headers.get("Range") and cls.ranges else 0
-        self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(body) - begin))
-        if begin:
-            self.send_header("Content-Range", f"bytes {begin}-{len(body) - 1}/{len(body)}")
-        self.end_headers()
-        if cls.cut:
-            cls.cut -= 1
-            self.wfile.write(body[begin:begin + 1000])
-            self.wfile.flush()
-            self.close_connection = True
-            return self.connection.shutdown(2)
-        return self.wfile.write(body[begin:])
-
-
 def kvant(home, *args, **env):
     r = subprocess.run([KVANT, *args], capture_output=True, text=True, timeout=120, check=False,
                        env={**{k: v for k, v in os.environ.items() if not k.startswith("HF_")}, "HF_HOME": home, "HF_ENDPOINT": URL, **env})
@@ -112,7 +51,7 @@ def check_choice(home):
 def check_resume(home):
     Hub.cut = 2
     rc, path, err = kvant(home, "pull", "u/m:Q8_0")
-    ranges = [r for p, r, _ in Hub.log if p.startswith("/cdn/m-Q8_0")][-3:]
+    ranges = [r for p, r, _ in Hub.log if p.startswith("/cdn/u/m/m-Q8_0")][-3:]
     C.ok(rc == 0 and holds(path, NOISE) and ranges == [None, "bytes=1000-", "bytes=2000-"], (rc, ranges, err))
     Hub.cut = 100
     rc, _, err = kvant(home, "pull", "u/m:IQ4_K")
@@ -157,13 +96,6 @@ def check_offline(home):
     C.ok(rc == 0 and "qwen2" in out + err, (rc, out, err))
     rc, _, err = kvant(home, "plan", "-hf", "u/m", "-m", "x.gguf")
     C.ok(rc == 2 and "wanted one" in err, (rc, err))
-
-
-def start_hub():
-    """Its address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}"
 
 
 URL = start_hub()

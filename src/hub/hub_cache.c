@@ -58,22 +58,30 @@ static int part_ok(const char *s, size_t n)
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") >= n;
 }
 
+int hub_root(char path[HUB_PATH], kvant_diag *diag)
+{
+    const char *cache = env("HF_HUB_CACHE");
+    char home[HUB_PATH];
+
+    if (!cache && !home_of(home, sizeof home))
+        return kvant_fail(diag, KVANT_EINVAL, "hub: no folder for the cache: set HF_HOME");
+    const int n = snprintf(path, HUB_PATH, "%s%s", cache ? cache : home, cache ? "" : "/hub");
+    return n < HUB_PATH ? KVANT_OK : kvant_fail(diag, KVANT_EINVAL, "hub: the cache's path is too long");
+}
+
 int hub_repo_open(const char *text, hub_repo *r, kvant_diag *diag)
 {
     const size_t user = strcspn(text, "/"), all = strcspn(text, ":");
-    char home[HUB_PATH];
-    const char *cache = env("HF_HUB_CACHE");
-    int n;
+    char root[HUB_PATH];
 
     if (text[user] != '/' || all <= user || !part_ok(text, user) || !part_ok(text + user + 1, all - user - 1) ||
         (text[all] && (!text[all + 1] || strlen(text + all) >= HUB_NAME)))
         return kvant_fail(diag, KVANT_EINVAL, "hub: found \"%.80s\", wanted USER/NAME or USER/NAME:QUANT", text);
     snprintf(r->name, sizeof r->name, "%.*s", (int)all, text);
     snprintf(r->quant, sizeof r->quant, "%s", text[all] ? text + all + 1 : "");
-    if (!cache && !home_of(home, sizeof home))
-        return kvant_fail(diag, KVANT_EINVAL, "hub: no folder for the cache: set HF_HOME");
-    n = snprintf(r->folder, sizeof r->folder, "%s%s/models--%.*s--%s", cache ? cache : home, cache ? "" : "/hub",
-                 (int)user, text, r->name + user + 1);
+    KVANT_TRY(hub_root(root, diag));
+    const int n = snprintf(r->folder, sizeof r->folder, "%s/models--%.*s--%s", root, (int)user, text,
+                           r->name + user + 1);
     return n < HUB_PATH - 2 * HUB_FILE ? KVANT_OK : kvant_fail(diag, KVANT_EINVAL, "hub: the cache's path is too long");
 }
 

@@ -22,6 +22,8 @@ typedef struct hub_list {
 } hub_list;
 
 /* ---- hub_list.c ---- */
+int hub_is_model(const char *name);                                  /* a model's only or first file */
+int hub_is_shard(const char *name, int *i, int *n); /* "NAME-00001-of-00003.gguf": the numbers; 0: it is none */
 int hub_name_ok(const char *name);                                   /* a path that stays in its folder */
 int hub_list_read(const char *json, size_t n, hub_list *l, kvant_diag *diag);
 /* The GGUF files of one model: indices of its shards in order -> which[HUB_SHARDS], *n.  quant: "" for any. */
@@ -33,6 +35,7 @@ typedef struct hub_repo {
     char quant[HUB_NAME];
     char folder[HUB_PATH]; /* of the cache: .../models--USER--NAME */
 } hub_repo;
+int hub_root(char path[HUB_PATH], kvant_diag *diag); /* the cache's folder */
 int hub_repo_open(const char *text, hub_repo *r, kvant_diag *diag);
 /* "FOLDER/a/b" -> path; KVANT_EINVAL: too long.  Makes the folders that it stands in. */
 int hub_path(const hub_repo *r, const char *rest, char path[HUB_PATH], kvant_diag *diag);

@@ -77,8 +77,7 @@ static const char *base_of(const char *name)
     return slash ? slash + 1 : name;
 }
 
-/* "NAME-00001-of-00003.gguf": the numbers; 0: it is no shard. */
-static int is_shard(const char *name, int *i, int *n)
+int hub_is_shard(const char *name, int *i, int *n)
 {
     const size_t len = strlen(name), tail = strlen("-00001-of-00003.gguf");
     int end = 0;
@@ -87,8 +86,7 @@ static int is_shard(const char *name, int *i, int *n)
            *n >= 1 && *n <= HUB_SHARDS;
 }
 
-/* A model's only or first file. */
-static int is_model(const char *name)
+int hub_is_model(const char *name)
 {
     const size_t n = strlen(name);
     const char *base = base_of(name);
@@ -97,7 +95,7 @@ static int is_model(const char *name)
     if (n < 6 || strcasecmp(name + n - 5, ".gguf") != 0 || strncasecmp(base, "mmproj", 6) == 0 ||
         strstr(base, "imatrix"))
         return 0;
-    return !is_shard(name, &i, &shards) || i == 1;
+    return !hub_is_shard(name, &i, &shards) || i == 1;
 }
 
 /* Returns 1 if quant is a word of the name; its folder counts. */
@@ -114,7 +112,7 @@ static int has_word(const char *name, const char *quant)
 static int find(const hub_list *l, const char *quant)
 {
     for (int i = 0; i < l->n; i++)
-        if (is_model(l->files[i].name) && has_word(l->files[i].name, quant))
+        if (hub_is_model(l->files[i].name) && has_word(l->files[i].name, quant))
             return i;
     return -1;
 }
@@ -125,7 +123,7 @@ static int refuse(const hub_list *l, const char *what, kvant_diag *diag)
     size_t at = 0;
 
     for (int i = 0; i < l->n && at + 48 < sizeof names; i++)
-        if (is_model(l->files[i].name))
+        if (hub_is_model(l->files[i].name))
             at += (size_t)snprintf(names + at, sizeof names - at, "%s%.44s", at ? ", " : "", base_of(l->files[i].name));
     return kvant_fail(diag, KVANT_ENOENT, "hub: found no GGUF file %s, wanted one of: %s", what,
                       at ? names : "(there is none)");
@@ -148,7 +146,7 @@ static int first_of(const hub_list *l, const char *quant, const char *file, kvan
     for (int k = 0; k < 2 && i < 0; k++)
         i = find(l, usual[k]);
     for (int k = 0; k < l->n && i < 0; k++)
-        if (is_model(l->files[k].name))
+        if (hub_is_model(l->files[k].name))
             i = k;
     return i >= 0 ? i : refuse(l, "at all", diag);
 }
@@ -164,7 +162,7 @@ int hub_choose(const hub_list *l, const char *quant, const char *file, int *whic
     which[0] = first;
     *n = 1;
     snprintf(name, sizeof name, "%s", l->files[first].name);
-    if (!is_shard(name, &i, &shards) || i != 1)
+    if (!hub_is_shard(name, &i, &shards) || i != 1)
         return KVANT_OK;
     for (int k = 2; k <= shards; k++) {
         char digits[8];

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/file/file.h"
 #include "base/log.h"
@@ -53,8 +54,8 @@ static int check_hash(const char *path, const hub_file *f, kvant_diag *diag)
     if (strcmp(hex, f->oid) == 0)
         return KVANT_OK;
     unlink(path);
-    return kvant_fail(diag, KVANT_EIO, "%.120s: found the SHA-256 %.16s..., wanted %.16s...: what came is removed", f->name,
-                      hex, f->oid);
+    return kvant_fail(diag, KVANT_EIO, "%.120s: found the SHA-256 %.16s..., wanted %.16s...: what came is removed",
+                      f->name, hex, f->oid);
 }
 
 /* Adds to the open file until it has all bytes; a broken connection is tried again where more came since. */
@@ -136,6 +137,34 @@ static int fetch_file(const hub_ask *ask, const hub_repo *r, const hub_list *l, 
 
 /* ---- the repository ---- */
 
+/* Bytes that are still to come -> *bytes; KVANT_ENOSPC: the disk has fewer.  A list is the hub's: it may say any
+ * number. */
+static int check_room(const hub_repo *r, const hub_list *l, const int *which, int n, int64_t *bytes, kvant_diag *diag)
+{
+    char rest[96], path[HUB_PATH];
+    struct statvfs disk;
+    struct stat st;
+    int64_t need = 0;
+
+    for (int i = 0; i < n; i++) {
+        const hub_file *f = &l->files[which[i]];
+        snprintf(rest, sizeof rest, "blobs/%s", f->oid);
+        KVANT_TRY(hub_path(r, rest, path, diag));
+        if (f->size < 0 || has_size(path, f->size))
+            continue;
+        snprintf(rest, sizeof rest, "blobs/%s.incomplete", f->oid);
+        KVANT_TRY(hub_path(r, rest, path, diag));
+        const int64_t there = stat(path, &st) == 0 && st.st_size < f->size ? st.st_size : 0;
+        need = need > INT64_MAX / 2 ? need : need + f->size - there;
+    }
+    KVANT_TRY(hub_path(r, "blobs", path, diag));
+    *bytes = need;
+    if (need == 0 || statvfs(path, &disk) != 0 || need / (int64_t)disk.f_frsize < (int64_t)disk.f_bavail)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_ENOSPC, "hub: %.100s: found %lld MiB free for it, wanted %lld", r->name,
+                      (long long)disk.f_bavail * (long long)disk.f_frsize >> 20, (long long)(need >> 20));
+}
+
 static int fetch_list(const hub_repo *r, hub_list *l, kvant_diag *diag)
 {
     char url[2 * HUB_PATH];
@@ -158,16 +187,30 @@ static int is_offline(const hub_ask *ask)
     return ask->offline || (v && v[0] && strcmp(v, "0") != 0);
 }
 
+/* The file that is asked for; NULL: a model's, by its quant. */
+static const char *file_of(const hub_ask *ask, const hub_repo *r, const hub_list *l)
+{
+    for (int i = 0; i < l->n && !ask->file && ask->instead && !r->quant[0]; i++)
+        if (strcmp(l->files[i].name, ask->instead) == 0)
+            return ask->instead;
+    return ask->file;
+}
+
 static int pull(const hub_ask *ask, const hub_repo *r, hub_list *l, char path[HUB_PATH], kvant_diag *diag)
 {
     int which[HUB_SHARDS], n = 0;
     char rest[2 * HUB_FILE];
+    int64_t bytes = 0;
 
     if (is_offline(ask))
         KVANT_TRY(hub_cached(r, l, diag));
     else
         KVANT_TRY(fetch_list(r, l, diag));
-    KVANT_TRY(hub_choose(l, r->quant, ask->file, which, &n, diag));
+    KVANT_TRY(hub_choose(l, r->quant, file_of(ask, r, l), which, &n, diag));
+    if (!is_offline(ask))
+        KVANT_TRY(check_room(r, l, which, n, &bytes, diag));
+    if (ask->begun && ask->begun(ask->user, bytes))
+        return kvant_fail(diag, KVANT_ECANCELED, "interrupted before it began");
     for (int i = 0; i < n && !is_offline(ask); i++)
         KVANT_TRY(fetch_file(ask, r, l, &l->files[which[i]], diag));
     if (!is_offline(ask))
@@ -191,9 +234,9 @@ int hub_pull(const hub_ask *ask, char path[HUB_PATH], kvant_diag *diag)
         code = pull(ask, r, &l, path, &first);
         if (code != KVANT_OK)
             kvant_fail(diag, code, "%s%s", first.text,
-                       offline               ? " (offline: nothing is fetched)"
-                       : code == KVANT_EIO   ? " (--offline takes what the cache has)"
-                                             : "");
+                       offline             ? " (offline: nothing is fetched)"
+                       : code == KVANT_EIO ? " (--offline takes what the cache has)"
+                                           : "");
     }
     kvant_free(l.files);
     kvant_free(r);
