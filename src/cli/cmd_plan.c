@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "cli/place/place_show.h"
-#include "cli/serve_room.h"
+#include "cli/serve/serve_room.h"
 #include "cli/term.h"
 #include "cli/text/spec.h"
 #include "kvant/format.h"
@@ -52,8 +52,7 @@ static const char *pair_name(const kv_pair *p, char *buf, size_t cap)
 
 /* Columns are as wide as their widest text may be, and the line ends before column 80 unless both sides of a pair have
  * long names: a terminal never wraps it. */
-static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit,
-                     int fits)
+static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, int largest, int refit, int fits)
 {
     char name[64], kv[32], tail[32], total[32], most[32];
 
@@ -63,7 +62,10 @@ static void row_text(planner *l, const kv_pair *pair, const kvant_plan *plan, in
     snprintf(most, sizeof most, largest < 0 ? "?" : refit ? "%d+" : "%d", largest);
     printf("%-*s %8d %11s %11s %11s %5s %8" PRId64 " %9s\n", l->name_width, pair_name(pair, name, sizeof name),
            plan->n_ctx, human_bytes(plan->kv + plan->window, kv, sizeof kv), human_bytes(plan->tail, tail, sizeof tail),
-           human_bytes(plan->total, total, sizeof total), l->memory < 0 ? "?" : fits ? "yes" : "no",
+           human_bytes(plan->total, total, sizeof total),
+           l->memory < 0 ? "?"
+           : fits        ? "yes"
+                         : "no",
            plan->kv_bytes_per_token, most);
 }
 

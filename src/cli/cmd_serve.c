@@ -12,10 +12,10 @@
 #include "base/mem.h"
 #include "base/text/names.h"
 #include "cli/sampling.h"
-#include "cli/serve_room.h"
+#include "cli/serve/serve_models.h"
+#include "cli/serve/serve_room.h"
 #include "cli/text/draft.h"
 #include "cli/text/spec.h"
-#include "hub/hub.h"
 #include "server/events/kv_events.h"
 #include "server/server.h"
 
@@ -23,8 +23,8 @@ static const int64_t SLOT_HOLD_NS = 60000000000; /* arbitrary, not tuned; docs/s
 
 typedef struct loader {
     const opts *o;
-    int n_keys; /* at the start */
-    int64_t memory; /* of all models of a router together; 0: any */
+    int n_keys;        /* at the start */
+    int64_t memory;    /* of all models of a router together; 0: any */
     kv_events *events; /* or NULL */
 } loader;
 
@@ -59,10 +59,20 @@ static int check_tiers(const opts *o, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* A preset's draft model is as one of the command line, for its own model. */
+static opts options_of(const loader *l, const server_parts *parts)
+{
+    opts mine = *l->o;
+
+    if (parts->draft_path)
+        mine.v[OPT_DRAFT_MODEL] = (opt_value){ .text = parts->draft_path, .origin = "model-draft", .count = 1 };
+    return mine;
+}
+
 static int open_part(void *user, const char *path, server_parts *parts, kvant_diag *diag)
 {
     const loader *l = user;
-    const opts *o = l->o;
+    const opts mine = options_of(l, parts), *o = &mine;
     kvant_engine_params *p = &parts->params;
     int64_t more;
 
@@ -100,10 +110,10 @@ static int queue_of_key(const opts *o, int n_keys)
     return n_keys < 2 ? all : n_keys < all ? all / n_keys : 1;
 }
 
-static kvant_session_params session_params(const loader *l, server *s, const kvant_engine *e, kvant_engine *draft)
+static kvant_session_params session_params(const loader *l, const opts *o, server *s, const server_parts *parts)
 {
+    const kvant_engine *e = parts->engine;
     kvant_session_params p = kvant_session_defaults();
-    const opts *o = l->o;
 
     p.max_queue = (int)opt_int(o, OPT_MAX_QUEUE);
     p.max_queue_tenant = queue_of_key(o, l->n_keys);
@@ -115,7 +125,7 @@ static kvant_session_params session_params(const loader *l, server *s, const kva
     p.prefill_first = opt_flag(o, OPT_PREFILL_FIRST);
     p.prefill_first_waiting = (int)opt_int(o, OPT_PREFILL_WAITING);
     p.prefill_first_defer = (int)opt_int(o, OPT_PREFILL_DEFER);
-    spec_params(o, e, draft, &p);
+    spec_params(o, e, parts->draft, &p);
     p.preempt = opt_is(o, OPT_PREEMPT, "save") ? KVANT_PREEMPT_SAVE : KVANT_PREEMPT_RECOMPUTE;
     p.save_bytes = opt_int(o, OPT_PREEMPT_RAM);
     p.no_prefix_cache = opt_flag(o, OPT_NO_PREFIX_CACHE);
@@ -161,16 +171,17 @@ static int warm(const opts *o, kvant_engine *e, kvant_diag *diag)
 static int start_part(void *user, server *s, server_parts *parts, kvant_diag *diag)
 {
     const loader *l = user;
+    const opts mine = options_of(l, parts), *o = &mine;
 
     KVANT_TRY(create_engine(parts->model, &parts->params, server_ends, s, &parts->engine, diag));
-    keep_in_memory(l->o, parts->model);
-    KVANT_TRY(warm(l->o, parts->engine, diag));
+    keep_in_memory(o, parts->model);
+    KVANT_TRY(warm(o, parts->engine, diag));
     draft_parts draft;
-    const int code = draft_open(l->o, parts->engine, &draft, diag);
+    const int code = draft_open(o, parts->engine, &draft, diag);
     parts->draft_model = draft.m;
     parts->draft = draft.e;
     KVANT_TRY(code);
-    kvant_session_params p = session_params(l, s, parts->engine, draft.e);
+    kvant_session_params p = session_params(l, o, s, parts);
     KVANT_TRY(kvant_session_create(parts->engine, &p, &parts->session, diag));
     KVANT_TRY(spec_start_synth(l->o, parts->session, diag));
     banner(parts);
@@ -191,7 +202,8 @@ static int read_keys_of(const opts *o, int option, const char *single, const cha
             n++;
         }
     if (n)
-        log_msg(LOG_WARN, "%s on the command line can be seen by every user of this machine; %s-file cannot", name, name);
+        log_msg(LOG_WARN, "%s on the command line can be seen by every user of this machine; %s-file cannot", name,
+                name);
     else if (single && single[0])
         KVANT_TRY(auth_add(keys, single, strlen(single), diag));
     return file ? auth_add_file(keys, file, diag) : KVANT_OK;
@@ -200,8 +212,8 @@ static int read_keys_of(const opts *o, int option, const char *single, const cha
 /* An admin key is a key like any other, and more. */
 static int read_keys(const opts *o, auth *keys, kvant_diag *diag)
 {
-    KVANT_TRY(read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys,
-                           diag));
+    KVANT_TRY(
+        read_keys_of(o, OPT_API_KEY, opt_str(o, OPT_API_KEY), opt_str(o, OPT_API_KEY_FILE), "--api-key", keys, diag));
     keys->admin = 1;
     keys->grows = opt_str(o, OPT_API_KEY_FILE) || opt_str(o, OPT_ADMIN_KEY_FILE);
     return read_keys_of(o, OPT_ADMIN_KEY, opt_str(o, OPT_ADMIN_KEY), opt_str(o, OPT_ADMIN_KEY_FILE), "--admin-key",
@@ -332,8 +344,10 @@ static int first_alias(const char *list, char *out, size_t cap, kvant_diag *diag
             snprintf(out, cap, "%.*s", (int)n, p);
     if (out[0] && n < cap)
         return KVANT_OK;
-    return kvant_fail(diag, KVANT_EINVAL, "--alias: found \"%.100s\", wanted a name of 1 to %zu bytes, or several "
-                      "with commas", list, cap - 1);
+    return kvant_fail(diag, KVANT_EINVAL,
+                      "--alias: found \"%.100s\", wanted a name of 1 to %zu bytes, or several "
+                      "with commas",
+                      list, cap - 1);
 }
 
 static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
@@ -347,72 +361,26 @@ static int serve_one(const opts *o, server_params *p, kvant_diag *diag)
         KVANT_TRY(first_alias(p->names.aliases, alias, sizeof alias, diag));
     else
         file_alias(path, alias, sizeof alias);
-    const server_model m = { alias, (char *)(uintptr_t)path };
+    const server_model m = { .name = alias, .path = (char *)(uintptr_t)path };
     p->models = &m;
     p->n_models = 1;
     p->caches = p->sleep_s && !opt_flag(o, OPT_NO_PREFIX_CACHE) ? opt_str(o, OPT_KV_DIR) : NULL;
     return serve(p, diag);
 }
 
-/* The option that makes a router of the server; -1: none. */
-static int router_option(const opts *o)
-{
-    return opt_given(o, OPT_MODELS_PRESET) ? OPT_MODELS_PRESET : opt_given(o, OPT_MODELS_DIR) ? OPT_MODELS_DIR : -1;
-}
-
-static int check_router(const opts *o, kvant_diag *diag)
-{
-    const char *origin = opt_origin(o, router_option(o));
-    static const int alone[] = { OPT_MODEL, OPT_ALIAS, OPT_TAGS, OPT_STRICT_MODEL };
-
-    if (opt_given(o, OPT_MODELS_PRESET) && opt_given(o, OPT_MODELS_DIR))
-        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them", origin, opt_origin(o, OPT_MODELS_DIR));
-    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (opt_given(o, alone[i]))
-            return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; the folder's files name its models",
-                              origin, opt_origin(o, alone[i]));
-    for (int i = OPT_LORA; i <= OPT_LORA_SCALED; i++)
-        if (opt_given(o, i))
-            return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; an adapter belongs to one model",
-                              origin, opt_origin(o, i));
-    if (o->n_pos)
-        return kvant_fail(diag, KVANT_EINVAL, "%s and %.60s: wanted one of them", origin, o->pos[0]);
-    return KVANT_OK;
-}
-
-/* A preset is also read while the server runs: nothing is fetched. */
-static int cached_file(const char *repo, char *path, size_t cap, kvant_diag *diag)
-{
-    const hub_ask ask = { .repo = repo, .offline = 1 };
-    char found[HUB_PATH];
-
-    KVANT_TRY(hub_pull(&ask, found, diag));
-    snprintf(path, cap, "%s", found);
-    return KVANT_OK;
-}
-
-static int serve_folder(const opts *o, server_params *p, kvant_diag *diag)
+static int serve_several(const opts *o, server_params *p, kvant_diag *diag)
 {
     server_model *list = NULL;
-    int n = 0;
+    int code = serve_list(o, p, &list, diag);
 
-    KVANT_TRY(check_router(o, diag));
-    const int preset = router_option(o) == OPT_MODELS_PRESET;
-    const char *path = opt_str(o, router_option(o));
-    int code = preset ? server_models_preset(path, cached_file, &list, &n, diag)
-                      : server_models_of(path, &list, &n, diag);
     if (code == KVANT_OK) {
-        p->models = list;
-        p->n_models = n;
         p->router = 1;
-        p->models_dir = preset ? NULL : path;
-        p->models_preset = preset ? path : NULL;
         p->caches = opt_flag(o, OPT_NO_PREFIX_CACHE) ? NULL : opt_str(o, OPT_KV_DIR);
         if (!p->caches)
             log_msg(LOG_INFO, "prefix caches go with a model that is unloaded; --slot-save-path DIR keeps them");
         code = serve(p, diag);
     }
-    server_models_free(list, n);
+    server_models_free(list, p->n_models);
     return code;
 }
 
@@ -421,7 +389,7 @@ static int64_t memory_of(const opts *o)
 {
     const int64_t given = opt_int(o, OPT_MODELS_MEMORY), free_bytes = device_memory(NULL);
 
-    if (router_option(o) < 0 || given > 0 || !device_is_cpu(opt_str(o, OPT_DEVICE)) || free_bytes < 0)
+    if (serve_router(o) < 0 || given > 0 || !device_is_cpu(opt_str(o, OPT_DEVICE)) || free_bytes < 0)
         return given;
     return free_bytes;
 }
@@ -435,14 +403,16 @@ static int open_events(const opts *o, kv_events **events, kvant_diag *diag)
 
     if (!p.endpoint)
         return KVANT_OK;
-    if (router_option(o) >= 0)
+    if (serve_router(o) >= 0)
         return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; events are of one model",
-                          opt_origin(o, OPT_KV_EVENTS), opt_origin(o, router_option(o)));
+                          opt_origin(o, OPT_KV_EVENTS), opt_origin(o, serve_router(o)));
     if (opt_flag(o, OPT_NO_PREFIX_CACHE))
         return kvant_fail(diag, KVANT_EINVAL, "--kv-events and --no-prefix-cache: wanted one of them");
     if (opt_int(o, OPT_SLEEP_IDLE) > 0)
-        return kvant_fail(diag, KVANT_EINVAL, "%s and %s: wanted one of them; a model that goes tells no reader that its "
-                          "blocks went", opt_origin(o, OPT_KV_EVENTS), opt_origin(o, OPT_SLEEP_IDLE));
+        return kvant_fail(diag, KVANT_EINVAL,
+                          "%s and %s: wanted one of them; a model that goes tells no reader that its "
+                          "blocks went",
+                          opt_origin(o, OPT_KV_EVENTS), opt_origin(o, OPT_SLEEP_IDLE));
     return kv_events_open(&p, events, diag);
 }
 
@@ -466,7 +436,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         code = open_events(o, &l.events, diag);
     if (code == KVANT_OK) {
         l.n_keys = auth_count(&keys, 0);
-        const server_loader how = { &l, open_part, start_part, cached_file };
+        const server_loader how = { &l, open_part, start_part, serve_downloads(o) };
         key_files files = { o, &keys };
         server_options(o, &keys, &p);
         p.renew = (server_renew){ keys.grows ? renew_keys : NULL, renewed_share, &files };
@@ -475,7 +445,7 @@ int cmd_serve(const opts *o, kvant_diag *diag)
         p.models_memory = l.memory;
         p.autoload = !opt_flag(o, OPT_NO_AUTOLOAD);
         p.sleep_s = opt_int(o, OPT_SLEEP_IDLE) > 0 ? (int)opt_int(o, OPT_SLEEP_IDLE) : 0;
-        code = router_option(o) >= 0 ? serve_folder(o, &p, diag) : serve_one(o, &p, diag);
+        code = serve_router(o) >= 0 ? serve_several(o, &p, diag) : serve_one(o, &p, diag);
     }
     kv_events_close(l.events);
     auth_free(&keys);

@@ -25,6 +25,7 @@ void placement_from_opts(const opts *o, kvant_engine_params *p);
 
 /* -m FILE or the first positional argument; KVANT_EINVAL when there is neither or both. */
 int model_path(const opts *o, const char **path, kvant_diag *diag);
+int pull_repo(const opts *o, const char *repo, char path[4096], kvant_diag *diag); /* hub_pull, with a bar */
 /* -hf: fetches the file and puts it in the place of -m.  Before the command runs; errors of hub_pull. */
 int pull_model(opts *o, kvant_diag *diag);
 int open_model(const opts *o, kvant_model **m, kvant_diag *diag);

@@ -96,7 +96,7 @@ typedef struct choice {
 enum { JOB_ID = 40 }; /* bytes of an id */
 enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
 
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK, JOB_PREDICT };
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK, JOB_PREDICT, JOB_CACHE };
 
 /* How an API writes an answer.  All under job->lock or before the job is shared. */
 typedef struct answer_shape {
@@ -151,6 +151,7 @@ typedef struct slot_answer {
 typedef struct live_answer {
     int64_t interval_ns, next_ns;
     served *of; /* not held; NULL: of whichever was used last */
+    int events; /* 1: it is of /models/sse instead, and gets no numbers */
 } live_answer;
 
 /* JOB_PREDICT: several requests of one body; their answers, and those that made no job.  left: not ended yet. */

@@ -305,7 +305,7 @@ static void tell(job *j, served *m)
 void live_tick(server *s, int64_t now)
 {
     for (job *j = s->jobs; j; j = j->link.next) {
-        if (j->kind != JOB_LIVE || now < j->live.next_ns)
+        if (j->kind != JOB_LIVE || j->live.events || now < j->live.next_ns)
             continue;
         j->live.next_ns = now + j->live.interval_ns - 100000000; /* the timer's ticks are not exact */
         served *m = j->live.of && served_hold(j->live.of) ? j->live.of : j->live.of ? NULL : models_last(s);

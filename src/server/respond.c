@@ -395,6 +395,8 @@ enum MHD_Result respond_done(call *c, struct MHD_Connection *conn)
         embed_whole(j, &w);
     else if (!gone && !e.kind && j->kind == JOB_PREDICT)
         predict_whole(j, &w);
+    else if (!gone && !e.kind && j->kind == JOB_CACHE)
+        jsonw_raw(&w, "{\"success\":true}");
     else if (!gone && !e.kind)
         route_slot_result(j, &w);
     pthread_mutex_unlock(&j->lock);

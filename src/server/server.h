@@ -18,6 +18,7 @@ typedef struct server_parts {
     kvant_model *model;
     kvant_engine_params params;
     int64_t bytes; /* of its plan */
+    const char *draft_path; /* of its own draft model, before `open`; NULL: the options' */
     kvant_engine *engine;
     kvant_session *session;
     kvant_model *draft_model; /* NULL: none */
@@ -25,7 +26,23 @@ typedef struct server_parts {
 } server_parts;
 
 /* A repository's file that is in the cache -> its path. */
-typedef int (*server_hub)(const char *repo, char *path, size_t cap, kvant_diag *diag);
+typedef int (*server_hub)(void *user, const char *repo, char *path, size_t cap, kvant_diag *diag);
+/* All models of the cache: USER/NAME:TAG, and the path. */
+typedef void (*server_each)(void *user, const char *name, const char *path);
+typedef int (*server_cache)(server_each each, void *user, kvant_diag *diag);
+
+/* News of a fetch; after a nonzero answer it ends. */
+typedef struct server_fetch {
+    int (*begun)(void *user, int64_t bytes); /* the repository has it, and the disk has room for so much */
+    int (*progress)(void *user, const char *file, int64_t done, int64_t total);
+    void *user;
+} server_fetch;
+
+/* Changes the cache (docs/router.md); each by one thread at a time.  Errors as hub_pull and hub_remove (hub/hub.h). */
+typedef struct server_downloads {
+    int (*fetch)(const char *repo, const server_fetch *tell, kvant_diag *diag);
+    int (*remove)(const char *name, int parts, kvant_diag *diag);
+} server_downloads;
 
 /* How models are loaded; called by one thread, one model at a time.  The server frees the parts that are there after an
  * error, too. */
@@ -33,19 +50,35 @@ typedef struct server_loader {
     void *user;
     int (*open)(void *user, const char *path, server_parts *p, kvant_diag *diag);       /* model, params, bytes */
     int (*start)(void *user, server *s, server_parts *p, kvant_diag *diag); /* engine, session (with server_wake) */
-    server_hub hub; /* with models_preset */
+    const server_downloads *downloads; /* NULL: clients change nothing */
 } server_loader;
 
 /* A file, and its name for clients. */
 typedef struct server_model {
     char *name, *path;
+    char *draft; /* a draft model of its own, or NULL */
+    int cached;  /* it is the hub's cache's */
+    int hidden;  /* lists leave it out */
+    int dedup;   /* of a preset: the cache's entries of its files are hidden */
 } server_model;
 /* The models of a folder by name: its *.gguf (of a model in parts the first one; no mmproj), and folders of one such
  * model.  KVANT_EINVAL: there is none. */
 int server_models_of(const char *dir, server_model **list, int *n, kvant_diag *diag);
-/* Those that a file names (docs/router.md).  KVANT_EINVAL with the line; the list is the caller's after errors too. */
-int server_models_preset(const char *file, server_hub hub, server_model **list, int *n, kvant_diag *diag);
 void server_models_free(server_model *list, int n);
+
+/* The places that a router's list comes from: dir or preset, and the cache; NULL: not from there. */
+typedef struct server_sources {
+    const char *dir, *preset;
+    int of_hub;     /* the preset came from a hub: it names files of hubs alone */
+    server_hub hub; /* with preset */
+    void *hub_user;
+    server_cache cache;
+    int may_be_empty;
+} server_sources;
+/* Those that f->preset names (docs/router.md).  KVANT_EINVAL with the line; the list is the caller's after errors. */
+int server_models_preset(const server_sources *f, server_model **list, int *n, kvant_diag *diag);
+/* The list is the caller's after errors too. */
+int server_models_read(const server_sources *f, server_model **list, int *n, kvant_diag *diag);
 
 /* On SIGHUP, loop thread: keys are read again; fn NULL: they cannot be.  queue_key: then a key's share of a queue. */
 typedef struct server_renew {
@@ -85,7 +118,7 @@ typedef struct server_params {
     const server_model *models;
     int n_models;
     const server_loader *loader;
-    const char *models_dir, *models_preset; /* of a router: one of them is where its list is read again */
+    server_sources sources; /* of a router: its list is read again there */
     int router;            /* 1: requests name a model, which is loaded when it is not there; 0: there is one */
     int models_max;        /* models that are loaded at once; 0: any number */
     int64_t models_memory; /* bytes of their plans together; 0: any */

@@ -139,8 +139,11 @@ struct served {
     server *s;
     const char *name; /* for clients */
     const char *path; /* of a router's models clients see the last part alone */
-    char *own_name, *own_path; /* of one that came later (models_reload.c) */
+    const char *draft; /* a draft model of its own, or NULL */
+    char *own_name, *own_path, *own_draft; /* of one that came later (models_reload.c) */
     _Atomic int unlisted;      /* its file went: nobody finds it by its name */
+    _Atomic int cached, hidden; /* it is the hub's cache's; lists leave it out */
+    _Atomic int fetching;       /* it is being downloaded: there is no file yet */
     /* under models.lock */
     int state;
     int users;   /* who holds it: requests; it stays as it is until nobody does */
@@ -181,6 +184,27 @@ typedef struct models {
     pthread_t thread;
 } models;
 
+/* A change of the hub's cache (router/downloads.c), in a thread of its own. */
+typedef struct cache_task {
+    server *s;
+    char name[MODEL_NAME];
+    int parts; /* a removal's: of downloads that broke alone */
+    /* the loop's */
+    int runs; /* the thread is to be joined */
+    job *job; /* waits for what it says, held; NULL: answered */
+    pthread_t thread;
+    /* under downloads.lock */
+    int cancel, begun, done, code;
+    char why[256], file[256];
+    int64_t file_done, file_total, told_ns;
+} cache_task;
+
+typedef struct downloads {
+    pthread_mutex_t lock; /* taken after models.lock */
+    cache_task fetch, removal;
+    sbuf events; /* that no stream has yet */
+} downloads;
+
 /* The first address that is listened to, for the start's message and the end. */
 typedef struct server_address {
     char url[160], socket_path[108];
@@ -213,6 +237,7 @@ struct server {
     int fail_code;
     kvant_diag fail_diag;
     models models;
+    downloads downloads;
     struct response_store *responses;
 };
 
@@ -327,6 +352,7 @@ void models_close(server *s);
 void models_free_facts(asleep_facts *f);
 /* One model alone has any name.  API_OK, or what there is instead. */
 int models_named(server *s, const char *name, served **m, api_error *e);
+int models_is_listed(const served *m);
 int models_is_named(const served *m, const char *name); /* "NAME:latest" is Ollama's way to write NAME */
 /* For a while: a model that is ready stays so.  1: it is. */
 int served_hold(served *m);
@@ -353,6 +379,22 @@ int models_name_ok(const char *name, size_t n); /* printable UTF-8, shorter than
 
 /* ---- router/models_reload.c ---- */
 int models_reload(server *s, kvant_diag *diag); /* loop thread; on error the list stays as it was */
+served *models_entry(server *s, const char *name); /* also one that is not listed; NULL: none */
+served *models_add(server *s, const char *name); /* without a file yet; loop thread; NULL: no room */
+
+/* ---- router/downloads.c ---- */
+void downloads_open(server *s);
+int downloads_stop(server *s); /* 0: a thread does not end */
+void downloads_close(server *s);
+void downloads_tick(server *s); /* loop thread: what its threads have to tell, and events to who reads them */
+/* API_OK: it began, and j (held from now on) gets its answer; loop thread. */
+int downloads_fetch(server *s, const char *name, job *j, api_error *e);
+int downloads_remove(server *s, const char *name, job *j, api_error *e);
+int downloads_cancel(served *m); /* 1: it was being downloaded */
+void downloads_put_progress(served *m, jsonw *w); /* {FILE: {"done": N, "total": N}}; any thread */
+/* An event of /models/sse; data: a JSON text, or NULL.  Any thread. */
+void models_tell(server *s, const char *event, const char *name, const char *data);
+void models_tell_status(served *m, const char *status);
 
 /* ---- router/loader.c ---- */
 int models_start(server *s, kvant_diag *diag);

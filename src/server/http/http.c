@@ -162,6 +162,7 @@ int server_open(const server_params *p, server **out, kvant_diag *diag)
     if (getrandom(s->secret, sizeof s->secret, 0) != (ssize_t)sizeof s->secret)
         memcpy(s->secret, &s->started_ns, sizeof s->started_ns);
     pthread_mutex_init(&s->dirty_lock, NULL);
+    downloads_open(s);
     json_memory();
     mem_give_back(1);
     signal(SIGPIPE, SIG_IGN);
@@ -219,6 +220,7 @@ void server_close(server *s)
 {
     if (!s)
         return;
+    downloads_stop(s);
     models_stop(s);
     workers_stop(s);
     models_end(s);
@@ -239,6 +241,7 @@ void server_close(server *s)
     close_fd(s->timer_fd);
     close_fd(s->signal_fd);
     models_close(s);
+    downloads_close(s);
     response_store_free(s->responses);
     pthread_mutex_destroy(&s->dirty_lock);
     budget_close(s);

@@ -54,6 +54,7 @@ static void take_dirty(server *s)
             job_resume(j);
         job_release(j);
     }
+    downloads_tick(s);
 }
 
 static void client_left(client *k)
@@ -195,6 +196,7 @@ static void take_timer(server *s)
         n = 0;
     check_engine(s);
     live_tick(s, now);
+    downloads_tick(s);
     answers_tick(s, now);
     for (job *j = s->jobs; j; j = j->link.next) {
         int cut;
@@ -280,7 +282,7 @@ int server_run(server *s, kvant_diag *diag)
             break;
     }
     if (!s->killed_by)
-        s->stuck = !models_stop(s) || !workers_stop(s);
+        s->stuck = !downloads_stop(s) || !models_stop(s) || !workers_stop(s);
     pthread_mutex_lock(&s->dirty_lock);
     int code = s->fail_code;
     if (code != KVANT_OK && diag)

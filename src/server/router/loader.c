@@ -68,6 +68,7 @@ static void end_wish(served *m, int state, int kind, const char *text)
         a->last_wish = before;
     m->wished = m->asked = 0;
     m->state = state;
+    models_tell_status(m, state == SERVED_READY ? "loaded" : "unloaded");
     if (state == SERVED_READY && a->queue_key)
         kvant_session_set_queue_tenant(m->session, a->queue_key, NULL);
     m->failed = kind != API_OK;
@@ -117,6 +118,7 @@ static int open_file(served *m, kvant_diag *diag)
     const server *s = m->s;
     const int64_t most = s->p.models_memory;
 
+    m->parts.draft_path = m->draft;
     KVANT_TRY(s->p.loader->open(s->p.loader->user, m->path, &m->parts, diag));
     if (most == 0 || m->parts.bytes <= most)
         return KVANT_OK;
@@ -149,6 +151,7 @@ static void unload(served *m)
     log_msg(LOG_INFO, asleep ? "asleep: %s, until a request comes (--sleep-idle-seconds)" : "unloaded: %s", m->name);
     pthread_mutex_lock(&a->lock);
     m->state = SERVED_NOT;
+    models_tell_status(m, m->asleep ? "sleeping" : "unloaded");
     m->goes = 0;
     m->bytes = 0;
 }
@@ -292,6 +295,7 @@ static int work_on(served *m)
     }
     if (m->state == SERVED_NOT) {
         m->state = SERVED_LOADING;
+        models_tell_status(m, "loading");
         pthread_mutex_unlock(&a->lock);
         code = open_file(m, &diag);
     } else if (fits(s, m)) {

@@ -25,6 +25,9 @@ int models_open(server *s, kvant_diag *diag)
         a->list[a->n].s = s;
         a->list[a->n].name = s->p.models[a->n].name;
         a->list[a->n].path = s->p.models[a->n].path;
+        a->list[a->n].draft = s->p.models[a->n].draft;
+        a->list[a->n].cached = s->p.models[a->n].cached;
+        a->list[a->n].hidden = s->p.models[a->n].hidden;
     }
     return KVANT_OK;
 }
@@ -55,6 +58,7 @@ void models_close(server *s)
         served_close(&a->list[i]);
         kvant_free(a->list[i].own_name);
         kvant_free(a->list[i].own_path);
+        kvant_free(a->list[i].own_draft);
         if (!s->p.router) /* a router's are taken up again by its next start */
             served_drop_cache(&a->list[i]);
         models_free_facts(&a->list[i].facts);
@@ -229,11 +233,16 @@ static int not_served(server *s, const char *name, api_error *e)
     size_t at = 0;
 
     for (int i = 0; i < s->models.n && at + 8 < sizeof list; i++)
-        if (!s->models.list[i].unlisted)
+        if (models_is_listed(&s->models.list[i]))
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", s->models.list[i].name);
     if (!name[0])
         return api_fail(e, API_INVALID, "model", "model: missing, wanted one of %s", list);
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.60s\" is not served here, wanted one of %s", name, list);
+}
+
+int models_is_listed(const served *m)
+{
+    return !m->unlisted && !m->hidden;
 }
 
 int models_is_named(const served *m, const char *name)
@@ -287,7 +296,7 @@ int models_pick(work *w)
         return 1;
     pthread_mutex_lock(&a->lock);
     const int ready = m->state == SERVED_READY && !m->goes;
-    const int waits = !ready && (w->autoload || m->wished || m->asleep) && !a->draining;
+    const int waits = !ready && !m->fetching && (w->autoload || m->wished || m->asleep) && !a->draining;
     if (ready) {
         m->users++;
         m->used_ns = clock_ns();
@@ -296,7 +305,10 @@ int models_pick(work *w)
         park(m, w);
     } else {
         api_fail(&w->refused, a->draining ? API_UNAVAILABLE : API_INVALID, "model",
-                 a->draining ? "the server is shutting down" : "model: \"%.100s\" is not loaded", m->name);
+                 a->draining    ? "the server is shutting down"
+                 : m->fetching ? "model: \"%.100s\" is being downloaded"
+                               : "model: \"%.100s\" is not loaded",
+                 m->name);
     }
     pthread_mutex_unlock(&a->lock);
     return !waits;
@@ -307,7 +319,7 @@ int models_load(served *m)
     models *a = &m->s->models;
 
     pthread_mutex_lock(&a->lock);
-    const int there = (m->state == SERVED_READY && !m->goes) || m->state == SERVED_LOADING || m->wished;
+    const int there = (m->state == SERVED_READY && !m->goes) || m->state == SERVED_LOADING || m->wished || m->fetching;
     m->asked |= !there;
     if (!there)
         wish(m);
@@ -319,6 +331,8 @@ int models_unload(served *m)
 {
     models *a = &m->s->models;
 
+    if (downloads_cancel(m))
+        return 1;
     pthread_mutex_lock(&a->lock);
     const int there = m->state == SERVED_READY && !m->goes;
     const int slept = m->asleep && !m->wished; /* it is away, and the next request was to load it */

@@ -148,6 +148,7 @@ void server_models_free(server_model *list, int n)
     for (int i = 0; list && i < n; i++) {
         kvant_free(list[i].name);
         kvant_free(list[i].path);
+        kvant_free(list[i].draft);
     }
     kvant_free(list);
 }

@@ -38,7 +38,12 @@ static void put_status(served *m, jsonw *w)
     const int there = m->state == SERVED_READY || (m->asleep && m->state == SERVED_LEAVING);
     jsonw_key(w, "status");
     jsonw_object(w);
-    jsonw_kstr(w, "value", there ? "loaded" : loading ? "loading" : m->asleep ? "sleeping" : "unloaded");
+    jsonw_kstr(w, "value", m->fetching ? "downloading" : there ? "loaded" : loading ? "loading"
+                           : m->asleep ? "sleeping" : "unloaded");
+    if (m->fetching) {
+        jsonw_key(w, "progress");
+        downloads_put_progress(m, w);
+    }
     if (m->goes)
         jsonw_kbool(w, "unloading", 1);
     if (m->failed) {
@@ -215,7 +220,7 @@ void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), js
     jsonw_key(w, key);
     jsonw_array(w);
     for (int i = 0; i < s->models.n; i++)
-        if (!s->models.list[i].unlisted)
+        if (models_is_listed(&s->models.list[i]))
             put(&s->models.list[i], w);
     jsonw_end(w);
 }
@@ -226,7 +231,7 @@ static void put_page(const server *s, jsonw *w)
     const served *first = NULL, *last = NULL;
 
     for (int i = 0; i < s->models.n; i++) {
-        if (s->models.list[i].unlisted)
+        if (!models_is_listed(&s->models.list[i]))
             continue;
         first = first ? first : &s->models.list[i];
         last = &s->models.list[i];
@@ -336,7 +341,8 @@ static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(s
     if (request_parse_model(sbuf_text(&c->body), c->body.n, name, sizeof name, &e) == API_OK)
         models_named(c->s, name, &m, &e);
     if (m && !act(m))
-        api_fail(&e, API_INVALID, "model", "model: \"%.100s\" is %s", m->name, already);
+        api_fail(&e, API_INVALID, "model", "model: \"%.100s\" is %s", m->name,
+                 m->fetching ? "being downloaded" : already);
     if (e.kind)
         return respond_error(c, conn, &e);
     jsonw_init(&w);

@@ -172,7 +172,7 @@ static const char *media_of(const route *r)
         return "{\"*/*\":{}}";
     if (r->handler == get_metrics)
         return "{\"text/plain\":{}}";
-    if (r->handler == get_events)
+    if (r->handler == get_events || r->handler == get_models_sse)
         return "{\"text/event-stream\":{}}";
     if (r->make == make_answer)
         return strncmp(r->path, "/api/", 5) == 0 ? "{\"application/json\":{},\"application/x-ndjson\":{}}"

@@ -40,6 +40,9 @@ static const route routes[] = {
     LOOP("GET", "/models", get_models, ROUTE_MODEL),
     LOOP("POST", "/models/load", post_load, ROUTE_ADMIN | ROUTE_SHORT),
     LOOP("POST", "/models/unload", post_unload, ROUTE_ADMIN | ROUTE_SHORT),
+    LOOP("POST", "/models", post_models, ROUTE_ADMIN | ROUTE_SHORT),
+    LOOP("DELETE", "/models", delete_models, ROUTE_ADMIN),
+    LOOP("GET", "/models/sse", get_models_sse, 0),
     LOOP("GET", "/v1/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
     LOOP("GET", "/models/", get_model, ROUTE_MODEL | ROUTE_NAMED),
     LOOP("GET", "/props", get_props, ROUTE_MODEL | ROUTE_ANY),
@@ -123,7 +126,7 @@ static int path_is(const route *r, const char *path)
 
 static int takes_head(const route *r)
 {
-    return r->method[0] == 'G' && r->handler != get_events;
+    return r->method[0] == 'G' && r->handler != get_events && r->handler != get_models_sse;
 }
 
 static void add_method(const char *method, char *allow)

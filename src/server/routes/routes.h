@@ -82,6 +82,11 @@ enum MHD_Result get_model(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_load(call *c, struct MHD_Connection *conn);
 enum MHD_Result post_unload(call *c, struct MHD_Connection *conn);
 
+/* ---- downloads_routes.c ---- */
+enum MHD_Result post_models(call *c, struct MHD_Connection *conn);
+enum MHD_Result delete_models(call *c, struct MHD_Connection *conn);
+enum MHD_Result get_models_sse(call *c, struct MHD_Connection *conn);
+
 /* ---- api/responses/responses_routes.c: responses that are kept ---- */
 enum MHD_Result get_response(call *c, struct MHD_Connection *conn);
 enum MHD_Result delete_response(call *c, struct MHD_Connection *conn);

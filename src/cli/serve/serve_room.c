@@ -1,5 +1,5 @@
 /* serve_room.c: how much of the memory a model of `kvant serve` takes; checks of its options. */
-#include "cli/serve_room.h"
+#include "cli/serve/serve_room.h"
 
 #include <string.h>
 #include "base/log.h"
