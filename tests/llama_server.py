@@ -53,12 +53,19 @@ def model_of(flags):
 ROUTED = ("ggml-org/tinygemma3-GGUF:Q8_0", "ggml-org/test-model-stories260K:F32", "ggml-org/test-model-stories260K-infill:F32")
 
 
+DOWNLOADED, REMOTE_PRESET = "ggml-org/test-model-router-download", "ggml-org/test-preset-ci"     # of the hub of this test
+
+
 def served(flags, out):
-    """What is served: a model, or those of a router, which are in its cache there.  Every key administers there."""
+    """What is served: a model, or those of a router, which are in its cache there, and may be changed.  Every key administers there."""
     if not flags.keys() & {"--model", "--model-url", "--hf-repo", "--models-dir", "--models-preset"}:
-        out = ["--models-preset", os.environ["KVANT_ROUTED"]] + out
+        out = (["--models-preset", os.environ["KVANT_ROUTED"]] if PLAIN else ["--models-download"]) + out
+    elif flags.get("--hf-repo") == REMOTE_PRESET and not PLAIN:
+        out = ["--hf-repo", REMOTE_PRESET] + out
     elif not flags.keys() & {"--models-dir", "--models-preset"}:
         return ["--model", model_of(flags)] + out
+    elif not PLAIN:
+        out = ["--models-download"] + out
     return ["--admin-key" if x == "--api-key" and not PLAIN else x for x in out]
 
 
@@ -192,8 +199,26 @@ def make_cache(model, folder):
         os.makedirs(os.path.join(repo, "snapshots", "ab12"))
         with open(os.path.join(repo, "refs", "main"), "w", encoding="utf-8") as f:
             f.write("ab12")
-        os.symlink(os.path.abspath(model), os.path.join(repo, "snapshots", "ab12", "model.gguf"))
+        os.symlink(os.path.abspath(model), os.path.join(repo, "snapshots", "ab12", f"model-{name.split(':')[1]}.gguf"))
     return os.path.join(folder, "cache")
+
+
+def make_hub(model):
+    """The address of a hub with what their routers fetch."""
+    sys.path.insert(0, os.path.join(HERE, "support"))
+    from hub import Hub, start_hub
+    with open(model, "rb") as f:
+        Hub.repos = {DOWNLOADED: {"model-F16.gguf": f.read()}}
+    preset = "".join(f"[{name}]\nhf-repo = {repo}\n" for name, repo in (("tinygemma3-preset", DOWNLOADED), ("stories260K-test", DOWNLOADED)))
+    Hub.repos[REMOTE_PRESET] = {"preset.ini": preset.encode()}
+    return start_hub()
+
+
+def own_cache():
+    """A cache of this server alone: tests that run at once fetch and remove the same model."""
+    home = os.path.join(tempfile.mkdtemp(dir=os.path.dirname(os.environ["HF_HOME"])), "cache")
+    shutil.copytree(os.environ["HF_HOME"], home, symlinks=True)
+    os.environ["HF_HOME"] = home
 
 
 def run(source, build, more):
@@ -207,6 +232,7 @@ def run(source, build, more):
         env["KVANT_ADAPTER"] = os.path.join(folder, "adapter.gguf")
         if not PLAIN:
             env["HF_HOME"] = make_cache(env["KVANT_MODEL"], folder)
+            env["HF_ENDPOINT"] = make_hub(env["KVANT_MODEL"])
         env["KVANT_ROUTED"] = os.path.join(folder, "routed.ini")
         with open(env["KVANT_ROUTED"], "w", encoding="utf-8") as f:
             f.write("".join(f"[{name}]\nmodel = {os.path.abspath(env['KVANT_MODEL'])}\n" for name in ROUTED))
@@ -246,6 +272,8 @@ def main(source, build, more):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--launch"]:
+        if not PLAIN:
+            own_cache()
         os.execv(os.environ["KVANT_BIN"], [os.environ["KVANT_BIN"], "serve"] + mapped(sys.argv[2:]))
     if not os.environ.get("KVANT_LLAMA_TESTS"):
         print("SKIP llama_server: KVANT_LLAMA_TESTS names no folder (tools/server/tests of a llama.cpp tree)")
