@@ -317,6 +317,11 @@ static void check_t11(void)
     valid("{\"type\":\"string\",\"pattern\":\"^(?P<y>\\\\d{4})-(?<m>\\\\d\\\\d)$\"}", "\"2026-11\"", 1);
     valid("{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}", "\"-0.5\"", 1);
     valid("{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}", "\"+.\"", -1);
+    valid("{\"type\":\"number\",\"exclusiveMaximum\":0}", "-0.5", 1);
+    valid("{\"type\":\"number\",\"exclusiveMaximum\":0}", "-0", 0);
+    valid("{\"type\":\"number\",\"minimum\":0.5,\"maximum\":0.5003}", "0.5", 1);
+    valid("{\"type\":\"number\",\"minimum\":0.5,\"maximum\":0.5003}", "0.50031", -1);
+    valid("{\"type\":\"number\",\"maximum\":1e-38}", "-3.5", 1);
     valid("{\"type\":\"number\",\"minimum\":-1.7976931348623157e308,\"maximum\":1.7976931348623157e308}", "-3.5", 1);
     valid("{\"type\":\"string\"}", "\"\\ud83d\\ude00\"", 1);
     valid("{\"type\":\"string\"}", "\"\\ud83d\"", -1);
