@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_chat: `kvant run` as a chat on a terminal (a pseudo-terminal here): lines are edited and remembered where the build has
-libedit, a pasted text is one message, the next run knows what was typed in this one, another width draws a line anew; messages of several
+libedit, a pasted text is one message, the next run knows what was typed in this one, another width draws a line anew from its beginning; messages of several
 lines, the commands, other words behind a slash are not sent, Ctrl-C ends an answer, Ctrl-C at the prompt and Ctrl-D end it (B19); conversations in files; what cannot be done is said, and the chat goes on."""
 import fcntl
 import json
@@ -316,7 +316,9 @@ def check_resize(c, build, folder):
     for columns, keys in ((80, line), (40, ""), (100, "end")):
         fcntl.ioctl(chat.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         if not keys:
-            c.ok("9 0123" in chat.wait_for("9 0123.*9 0123", 3), f"{columns} columns: not drawn anew: {chat.screen!r}")
+            rows = (len("> ") + len(line)) // columns
+            shown = chat.wait_for(r"\r\x1b\[%dA\x1b\[J> 0123.*9 0123" % rows, 3)
+            c.ok("\x1b[J> 0123" in shown, f"{columns} columns: not drawn anew from where the line begins: {shown!r}")
         else:
             send(chat, keys, re.escape(keys[-3:].strip()))
             time.sleep(0.3)

@@ -148,6 +148,7 @@ static void test_usage(void)
     CHECK(strstr(out, "--kl-base-type") && strstr(out, "tbq4_0"), "help: %.100s", out);
     EXPECT(2, "\"runn\", wanted a command; did you mean run?", "runn");
     EXPECT(2, "did you mean serve?", "server");
+    EXPECT(2, "--versoin: unknown option of kvant; did you mean --version?", "--versoin");
     EXPECT(2, "did you mean eval needle?", "eval", "needel");
     EXPECT(2, "did you mean quantize?", "help", "quantise");
     EXPECT(2, "wanted a command: run, ", "xyzzy");

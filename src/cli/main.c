@@ -64,7 +64,9 @@ static int unknown_command(const char *a, const char *b, kvant_diag *diag)
     char known[160] = "", given[80];
 
     snprintf(given, sizeof given, "%.40s%s%.20s", a, b ? " " : "", b ? b : "");
-    const char *hint = command_hint(given);
+    const char *hint = command_hint(given), *option = program_option_hint(a);
+    if (option)
+        return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant; did you mean %s?", a, option);
     if (hint)
         return kvant_fail(diag, KVANT_EINVAL, "found \"%s\", wanted a command; did you mean %s?", given, hint);
     for (int i = 0; i < CMD_COUNT; i++)

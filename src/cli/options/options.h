@@ -148,6 +148,8 @@ int opt_find(int cmd, const char *name, size_t len);
 int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag);
 /* The command that `given` may have meant; NULL: none is like it. */
 const char *command_hint(const char *given);
+/* An option in front of any command, which `given` may have meant; NULL: none is like it. */
+const char *program_option_hint(const char *given);
 /* The n-th spelling -> buf; 0 past the last. */
 int opt_spelling(const opt_def *d, int n, char *buf, size_t cap);
 enum { SPELL_CAP = 480 }; /* all of them, with what stands between */

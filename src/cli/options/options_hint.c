@@ -76,6 +76,17 @@ const char *command_hint(const char *given)
     return best;
 }
 
+const char *program_option_hint(const char *given)
+{
+    static const char *const own[] = { "--help", "--version", "--list-devices", "--man", "--completion",
+                                       "--options-md" };
+
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (given[0] == '-' && strlen(given) < NAME_CAP && plausible(given, own[i]))
+            return own[i];
+    return NULL;
+}
+
 /* The first other command that has an option of its own (not one it merely knows) spelled so; NULL: none. */
 static const command *other_owner(const char *given)
 {

@@ -26,6 +26,7 @@
 enum {
     HISTORY_LINES = 200,
     PROMPT_CAP = 32,
+    PROMPT_COLUMNS = 2,
     INTERRUPT_MS = 100, /* how late a Ctrl-C may be seen, or another width */
     KEY_MS = 50,        /* between the bytes of one key */
     KEY_BYTES = 8,
@@ -90,18 +91,43 @@ static void set_characters(void)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-/* A line that was typed for another width is drawn anew. */
-static void follow_width(line_reader *r)
+/* 1: the terminal has another width than at the last call. */
+static int new_width(line_reader *r)
 {
+    const unsigned short before = r->columns;
     struct winsize w;
 
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == r->columns)
-        return;
-    if (r->columns) {
-        el_resize(r->el);
-        el_set(r->el, EL_REFRESH);
-    }
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0)
+        return 0;
     r->columns = w.ws_col;
+    return before && before != r->columns;
+}
+
+/* Columns from the prompt's first to the cursor, in a row without end. */
+static int columns_before(line_reader *r)
+{
+    const LineInfoW *line = el_wline(r->el);
+    int n = PROMPT_COLUMNS;
+
+    for (const wchar_t *p = line->buffer; p < line->cursor; p++) {
+        const int width = wcwidth(*p);
+        n += width >= 0 ? width : 2; /* ^X */
+    }
+    return n;
+}
+
+/* A line that was typed for another width is drawn anew.  Terminals break it at the new width by themselves, and leave
+ * the cursor at its character: from there the line begins that many rows further up. */
+static void draw_again(line_reader *r)
+{
+    const int up = columns_before(r) / r->columns;
+
+    fputs("\r", stderr);
+    if (up)
+        fprintf(stderr, "\x1b[%dA", up);
+    fputs("\x1b[J", stderr);
+    el_resize(r->el);
+    el_set(r->el, EL_REFRESH);
 }
 
 /* 1: a byte; 0: the end; -1: an error, or nothing in time (ms; -1: any).  libedit's own reading waits in read(), and a
@@ -116,7 +142,8 @@ static int read_byte(line_reader *r, char *to, int ms)
         if (ready <= 0 && ms >= 0)
             return -1;
         if (ready <= 0) {
-            follow_width(r);
+            if (new_width(r))
+                draw_again(r);
             continue;
         }
         const ssize_t n = read(STDIN_FILENO, to, 1);
@@ -281,7 +308,8 @@ static int read_line(line_reader *r, const char **text, size_t *len)
 
     if (!r->el)
         return read_plain(r, text, len);
-    follow_width(r);
+    if (new_width(r))
+        el_resize(r->el);
     const char *line = el_gets(r->el, &n);
     if (!line || n <= 0)
         return 0;
