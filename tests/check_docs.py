@@ -23,7 +23,7 @@ TOOLS = (("tools/gen_verify_md.py", "docs/verify.md"), ("tools/plot_quality.py",
 
 def pages():
     for folder, names, files in os.walk(ROOT):
-        names[:] = [n for n in names if n not in (".git", "build", ".venv", "node_modules")]
+        names[:] = [n for n in names if not n.startswith(".") and n not in ("build", "node_modules")]
         for name in files:
             if name.endswith(".md"):
                 yield os.path.relpath(os.path.join(folder, name), ROOT)
