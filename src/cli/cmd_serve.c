@@ -283,10 +283,11 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->max_connections = (int)opt_int(o, OPT_MAX_CONNECTIONS);
     p->max_body = opt_int(o, OPT_MAX_BODY);
     p->max_body_memory = opt_int(o, OPT_MAX_BODY_MEMORY);
-    p->ping_s = (int)opt_int(o, OPT_PING);
+    p->stream.ping_s = (int)opt_int(o, OPT_PING);
     p->drain_ms = (int)opt_int(o, OPT_DRAIN) * 1000;
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
-    p->stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
+    p->stream.stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
+    p->stream.keep_s = (int)opt_int(o, OPT_STREAM_KEEP);
     p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
     p->compat.vllm = compat && strstr(compat, "vllm");
     p->compat.llamacpp = compat && strstr(compat, "llamacpp");

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/sha256.h"
-#include "server/server_impl.h"
+#include "server/http/kept.h"
 
 job *job_new(server *s, served *m, int kind, int n)
 {
@@ -71,6 +71,8 @@ void job_release(job *j)
 
 int job_sends_lines(const job *j)
 {
+    if (j->kind == JOB_READ)
+        return j->read.of && j->read.of->lines;
     return j->kind == JOB_GENERATE && j->gen.shape == &ollama_shape;
 }
 

@@ -96,7 +96,7 @@ typedef struct choice {
 enum { JOB_ID = 40 }; /* bytes of an id */
 enum { WAIT_CLIENT = 1, WAIT_MASK = 2 }; /* for the client to read; for the mask of the next token */
 
-enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK, JOB_PREDICT, JOB_CACHE };
+enum job_kind { JOB_GENERATE, JOB_EMBED, JOB_RERANK, JOB_SLOT, JOB_LIVE, JOB_WORK, JOB_PREDICT, JOB_CACHE, JOB_READ };
 
 /* How an API writes an answer.  All under job->lock or before the job is shared. */
 typedef struct answer_shape {
@@ -154,6 +154,14 @@ typedef struct live_answer {
     int events; /* 1: it is of /models/sse instead, and gets no numbers */
 } live_answer;
 
+/* JOB_READ: a connection that reads a kept stream (http/kept.h); loop thread */
+typedef struct kept_reading {
+    struct kept_stream *of;
+    uint64_t at; /* of the stream's bytes those that it has */
+    int first;   /* it is the connection of the stream's request */
+    job *next;
+} kept_reading;
+
 /* JOB_PREDICT: several requests of one body; their answers, and those that made no job.  left: not ended yet. */
 typedef struct predict_item {
     job *job;
@@ -200,6 +208,9 @@ struct job {
     slot_answer slot;
     live_answer live;
     predict_answer predict;
+    kept_reading read;
+    struct kept_stream *kept; /* that it works for; loop thread */
+    int stopped;              /* with `gone`: by a request, and its client is told; loop thread */
     job *whole; /* that it is a part of, until it is done; under lock, and held */
     work *work;
     job_link link;

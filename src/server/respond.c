@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/api/responses/responses_store.h"
+#include "server/http/kept.h"
 #include "server/routes/routes.h"
 
 enum { STREAM_BLOCK = 1024 }; /* bytes handed to the library at once */
@@ -247,6 +248,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     ssize_t n;
 
     (void)pos;
+    if (j->kind == JOB_READ)
+        kept_feed(j);
     pthread_mutex_lock(&j->lock);
     if (j->gone || j->out.error) {
         n = MHD_CONTENT_READER_END_WITH_ERROR;
@@ -359,17 +362,26 @@ static enum MHD_Result respond_work(call *c, struct MHD_Connection *conn)
     api_error e = j->error;
     int gone = j->gone;
     pthread_mutex_unlock(&j->lock);
-    if (gone)
+    if (gone && j->stopped)
+        return respond_fail(c, conn, API_INVALID, "the request was cancelled: its stream was stopped (DELETE /v1/stream, "
+                            "or another request with its X-Conversation-Id)");
+    if (gone || c->client->left)
         return MHD_NO; /* the worker may still be at it */
     job *next = j->work->result;
+    const int made = next != NULL;
+    kept_stream *const kept = j->kept;
     jsonw reply = j->work->reply;
     j->work->result = NULL;
     jsonw_init(&j->work->reply);
     snprintf(c->ignored, sizeof c->ignored, "%s", j->work->ignored);
     call_unlink_job(c);
     job_release(j);
+    if (kept)
+        next = kept_made(kept, next);
     if (next)
         return respond_job(c, conn, next);
+    if (made)
+        api_fail(&e, API_UNAVAILABLE, "", "out of memory");
     ok = e.kind ? respond_error(c, conn, &e) : respond_json(c, conn, 200, &reply);
     if (e.kind)
         jsonw_free(&reply);

@@ -114,6 +114,13 @@ typedef struct server_names {
     int strict;          /* 1: another model's name in a request is 404 */
 } server_names;
 
+/* Seconds of streams. */
+typedef struct server_streams {
+    int ping_s;  /* comment line on silent ones; 0: never */
+    int stall_s; /* one whose client takes nothing for so long is cut */
+    int keep_s;  /* those with a name are kept for so long; 0: they are not (http/kept.h) */
+} server_streams;
+
 typedef struct server_params {
     const server_model *models;
     int n_models;
@@ -140,9 +147,8 @@ typedef struct server_params {
     int max_connections;
     int64_t max_body;        /* bytes */
     int64_t max_body_memory; /* of all bodies at once; 0: eight of the largest */
-    int ping_s;              /* comment line on silent streams; 0: never */
+    server_streams stream;
     int drain_ms;            /* after SIGTERM */
-    int stall_s;             /* a stream whose client takes nothing for so long is cut */
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
     int default_max_tokens;  /* -1: up to the context */
     server_compat compat;

@@ -78,6 +78,7 @@ struct client {
     int fresh;        /* no request yet */
     size_t body_bytes;
     int body_done;
+    int left; /* it has closed, while a request of it goes on (kept.h) */
     int known; /* one of its requests was allowed to more than the public routes */
     int cut;   /* shut down to make room */
     char address[ADDRESS_TEXT]; /* as it was when it connected: a reset socket tells none */
@@ -114,13 +115,15 @@ typedef struct tenant_use {
     _Atomic int64_t body_bytes, stream_bytes;
     int64_t answer_bytes;
     int calls; /* requests between head and end of the answer */
+    int kept;  /* streams (kept.h), */
+    int64_t kept_bytes;
 } tenant_use;
 
 typedef struct budget {
     int64_t body_all, body_key; /* bytes of bodies at once: of all, of one key; so many of whole answers too */
     int calls_key;              /* busy connections of one key */
     _Atomic int64_t body_bytes, stream_bytes;
-    int64_t answer_bytes;
+    int64_t answer_bytes, kept_bytes;
     int calls;
     tenant_use *tenants; /* by key index + 1 */
     struct key_use *uses; /* likewise (access.c) */
@@ -212,6 +215,12 @@ typedef struct server_address {
     int port;
 } server_address;
 
+/* Answers of all keys that stay for a while. */
+typedef struct kept_answers {
+    struct response_store *responses;
+    struct kept_stream *streams; /* http/kept.h */
+} kept_answers;
+
 struct server {
     server_params p;
     struct MHD_Daemon *daemon;
@@ -238,7 +247,7 @@ struct server {
     kvant_diag fail_diag;
     models models;
     downloads downloads;
-    struct response_store *responses;
+    kept_answers kept;
 };
 
 /* ---- answers.c ---- */
@@ -284,6 +293,7 @@ typedef struct key_use {
 int access_open(server *s, kvant_diag *diag);
 void access_close(server *s);
 void access_address(const struct sockaddr *a, char out[ADDRESS_TEXT]); /* "unix"; NULL: "-" */
+key_use access_tokens(job *j); /* of its request, as its answer's usage tells them */
 void access_done(call *c, int whole);              /* a request has ended: counted, and logged if that is wanted */
 void access_metrics(const call *c, sbuf *out); /* the counters of all keys for an administrator, else of the own one */
 

@@ -13,6 +13,7 @@
 #include "base/thread/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/http/kept.h"
 #include "server/routes/routes.h"
 
 enum {
@@ -235,11 +236,17 @@ enum MHD_Result work_begin(call *c, struct MHD_Connection *conn)
 {
     job *j = job_new(c->s, NULL, JOB_WORK, 0);
     work *w = kvant_calloc(1, sizeof *w);
+    api_error e;
 
     if (!j || !w) {
         job_release(j);
         kvant_free(w);
         return respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
+    }
+    if (c->route->make == make_answer && kept_open(c, conn, j, &e) != API_OK) {
+        job_release(j);
+        kvant_free(w);
+        return respond_error(c, conn, &e);
     }
     const char *autoload = query_value(conn, "autoload");
     *w = (work){ .node = { NULL, c->key + 1, c->body.n > SMALL_BODY },

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/http/kept.h"
 #include "server/routes/routes.h"
 
 enum { LINE_BYTES = 4096, METHOD_BYTES = 24 }; /* a pipe takes so many bytes at once */
@@ -32,8 +33,8 @@ static const char *name_of(const server *s, int key)
     return key < 0 ? "" : s->p.keys->keys[key].name;
 }
 
-/* Tokens of the request, as the answer's usage has them: a prompt counts once for its choices. */
-static key_use tokens_of(job *j)
+/* A prompt counts once for its choices. */
+key_use access_tokens(job *j)
 {
     key_use u = { .requests = 0 };
 
@@ -140,14 +141,15 @@ static void put_text(const call *c, const key_use *u, int whole, const char *whe
 void access_done(call *c, int whole)
 {
     key_use *sum = &c->s->budget.uses[c->key + 1];
-    const key_use u = tokens_of(c->job);
+    const int kept = c->job && c->job->kind == JOB_READ; /* its tokens count when the stream ends */
+    const key_use u = kept ? kept_use(c->job) : access_tokens(c->job);
     char when[40];
 
     sum->requests++;
     sum->failed += c->status >= 400 || !whole;
-    sum->prompt += u.prompt;
-    sum->cached += u.cached;
-    sum->generated += u.generated;
+    sum->prompt += kept ? 0 : u.prompt;
+    sum->cached += kept ? 0 : u.cached;
+    sum->generated += kept ? 0 : u.generated;
     if (c->s->p.access_log == SERVER_LOG_NONE)
         return;
     time_text(when);

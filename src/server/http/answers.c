@@ -177,7 +177,7 @@ struct MHD_Response *answers_begin(call *c, stored_text *text)
 void answers_tick(server *s, int64_t now)
 {
     for (sent_text *a = s->answers; a; a = a->next) {
-        const int late = now - a->taken_ns > s->p.stall_s * (int64_t)1000000000;
+        const int late = now - a->taken_ns > s->p.stream.stall_s * (int64_t)1000000000;
         if (!a->cut && (late || (age_ms(a, now) > GRACE_S * 1000 && rate(a, now) < LEAST_RATE)))
             cut(a);
     }

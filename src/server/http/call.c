@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/http/kept.h"
 #include "server/routes/routes.h"
 
 static enum MHD_Result begin_call(call *c, struct MHD_Connection *conn, const char *url, const char *version)
@@ -88,7 +89,8 @@ void call_completed(void *cls, struct MHD_Connection *conn, void **con_cls, enum
     if (c->job) {
         job *j = c->job;
         call_unlink_job(c);
-        job_gone(j);
+        if (!kept_left(j))
+            job_gone(j);
         job_release(j);
     }
     budget_body_free(c);

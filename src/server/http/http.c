@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "server/request/json_scan.h"
 #include "server/api/responses/responses_store.h"
-#include "server/server_impl.h"
+#include "server/http/kept.h"
 
 enum {
     CONNECTION_BYTES = 24 << 10, /* the library's buffer of one connection; headers must fit.  Touched as used. */
@@ -34,9 +34,8 @@ server_params server_defaults(void)
                             .api_prefix = "",
                             .max_connections = 4096,
                             .max_body = 8 << 20,
-                            .ping_s = 30,
-                            .drain_ms = 30000,
-                            .stall_s = 30,
+                                                        .drain_ms = 30000,
+                            .stream = { .ping_s = 30, .stall_s = 30, .keep_s = 300 },
                             .watchdog_s = 60,
                             .default_max_tokens = -1,
                             .on = { .slots = 1, .metrics = 1, .page = 1 },
@@ -240,9 +239,10 @@ void server_close(server *s)
     close_fd(s->event_fd);
     close_fd(s->timer_fd);
     close_fd(s->signal_fd);
+    kept_close(s);
     models_close(s);
     downloads_close(s);
-    response_store_free(s->responses);
+    response_store_free(s->kept.responses);
     pthread_mutex_destroy(&s->dirty_lock);
     budget_close(s);
     access_close(s);

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "server/server_impl.h"
+#include "server/http/kept.h"
 
 enum {
     FIRST_REQUEST_S = 10, /* headers of the first request after accept */
@@ -50,7 +50,9 @@ static void take_dirty(server *s)
         pthread_mutex_lock(&j->lock);
         int news = j->stream ? j->out.n > 0 || j->done || j->gone : j->done || j->gone;
         pthread_mutex_unlock(&j->lock);
-        if (news)
+        if (news && j->kept)
+            kept_news(j);
+        else if (news)
             job_resume(j);
         job_release(j);
     }
@@ -64,7 +66,9 @@ static void client_left(client *k)
     client_watch(k, 0);
     if (!j)
         return;
-    job_gone(j);
+    k->left = 1;
+    if (!j->kept)
+        job_gone(j);
     job_resume(j); /* the library finds the closed socket, or our error, and cleans up */
 }
 
@@ -172,6 +176,9 @@ static int others_wait(const server *s)
     for (job *j = s->jobs; j; j = j->link.next)
         if (is_hungry(j))
             return 1;
+    for (const kept_stream *k = s->kept.streams; k; k = k->next)
+        if (k->job && is_hungry(k->job))
+            return 1;
     return 0;
 }
 
@@ -179,10 +186,11 @@ static int others_wait(const server *s)
  * others waited for their first token: slowly is not fast enough then.  Under j->lock. */
 static int is_stalled(job *j, int64_t now, int waited_for)
 {
-    const int64_t stall_ns = j->s->p.stall_s * (int64_t)1000000000;
+    const int64_t stall_ns = j->s->p.stream.stall_s * (int64_t)1000000000;
+    const int paused = j->kind == JOB_READ ? kept_holds(j) : j->n_paused > 0;
 
-    j->held_s += waited_for && j->n_paused > 0;
-    return (j->out.n && now - j->link.last_taken_ns > stall_ns) || j->held_s > j->s->p.stall_s;
+    j->held_s += waited_for && paused;
+    return (j->out.n && now - j->link.last_taken_ns > stall_ns) || j->held_s > j->s->p.stream.stall_s;
 }
 
 /* Once a second: the engine's health, pings, stalled streams, slow clients, the live view. */
@@ -198,12 +206,13 @@ static void take_timer(server *s)
     live_tick(s, now);
     downloads_tick(s);
     answers_tick(s, now);
+    kept_tick(s, now);
     for (job *j = s->jobs; j; j = j->link.next) {
         int cut;
         pthread_mutex_lock(&j->lock);
         cut = is_stalled(j, now, waited_for);
-        const int pings = s->p.ping_s && j->stream && !job_sends_lines(j);
-        if (pings && !j->out.n && !j->done && now - j->link.last_out_ns >= s->p.ping_s * second)
+        const int pings = s->p.stream.ping_s && j->stream && !job_sends_lines(j) && j->kind != JOB_READ;
+        if (pings && !j->out.n && !j->done && now - j->link.last_out_ns >= s->p.stream.ping_s * second)
             sbuf_puts(&j->out, ": ping\n\n");
         int news = j->stream && j->out.n;
         pthread_mutex_unlock(&j->lock);

@@ -188,6 +188,8 @@ int request_name_listed(const char *list, const char *name); /* one of those wit
 int request_parse_model(const char *body, size_t len, char *name, size_t cap, api_error *e);
 /* {"filename"} of /slots: letters, digits, _ . and -, 1 to 64 of them, not a dot first. */
 int request_parse_filename(const char *body, size_t len, char name[65], api_error *e);
+/* {"conversation_ids"}: an array of texts, the caller's. */
+int request_parse_conversations(const char *body, size_t len, struct json_t **ids, api_error *e);
 void prompt_free(prompt *p);
 
 #endif

@@ -141,3 +141,19 @@ int request_parse_filename(const char *body, size_t len, char name[65], api_erro
     json_decref(o);
     return kind;
 }
+
+int request_parse_conversations(const char *body, size_t len, json_t **ids, api_error *e)
+{
+    json_t *o = NULL;
+    int kind = body_read(body, len, &o, e);
+    json_t *v = kind == API_OK ? json_object_get(o, "conversation_ids") : NULL;
+
+    if (kind == API_OK && !json_is_array(v))
+        kind = body_wrong(e, "conversation_ids", v, "conversation_ids: wanted an array of texts");
+    for (size_t i = 0; kind == API_OK && i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)))
+            kind = body_wrong(e, "conversation_ids", json_array_get(v, i), "conversation_ids[%zu]: wanted a text", i);
+    *ids = kind == API_OK ? json_incref(v) : NULL;
+    json_decref(o);
+    return kind;
+}

@@ -18,8 +18,8 @@ int models_open(server *s, kvant_diag *diag)
     pthread_cond_init(&a->news, NULL);
     a->room = s->p.n_models + (s->p.router ? MODELS_MOST : 1);
     a->list = kvant_calloc((size_t)a->room, sizeof *a->list);
-    s->responses = response_store_new(auth_room(s->p.keys) + 1);
-    if (!a->list || !s->responses)
+    s->kept.responses = response_store_new(auth_room(s->p.keys) + 1);
+    if (!a->list || !s->kept.responses)
         return kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
     for (; a->n < s->p.n_models; a->n++) {
         a->list[a->n].s = s;

@@ -92,7 +92,7 @@ static request_env env_of(const served *m)
                           .thoughts_apart = s->p.thoughts.apart,
                           .thought_budget = s->p.thoughts.budget,
                           .grammars = grammar_cache_new(),
-                          .responses = s->responses };
+                          .responses = s->kept.responses };
 }
 
 /* How the template writes tools and thoughts, and whether it writes a chat at all.  It is the file's: it has fuel. */

@@ -63,6 +63,8 @@ static const struct {
     { "/debug/events", "interval", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":86400}", 0 },
     { "/slots/", "action", "{\"enum\":[\"save\",\"restore\",\"erase\"]}", 1 },
     { "/cache", "action", "{\"enum\":[\"save\",\"restore\",\"clear\"]}", 1 },
+    { "/v1/stream", "conv_id", "{\"type\":\"string\",\"minLength\":1}", 1 },
+    { "/v1/stream", "from", "{\"type\":\"integer\",\"minimum\":0}", 0 },
     { "/v1/responses/", "cache_salt", "{\"type\":\"string\"}", 0 },
 };
 
@@ -172,7 +174,7 @@ static const char *media_of(const route *r)
         return "{\"*/*\":{}}";
     if (r->handler == get_metrics)
         return "{\"text/plain\":{}}";
-    if (r->handler == get_events || r->handler == get_models_sse)
+    if (r->handler == get_events || r->handler == get_models_sse || r->handler == get_stream)
         return "{\"text/event-stream\":{}}";
     if (r->make == make_answer)
         return strncmp(r->path, "/api/", 5) == 0 ? "{\"application/json\":{},\"application/x-ndjson\":{}}"
@@ -201,7 +203,7 @@ static void put_responses(const route *r, jsonw *w)
     jsonw_key(w, "responses");
     jsonw_object(w);
     for (size_t i = 0; i <= sizeof statuses / sizeof *statuses; i++) {
-        const char *status = i ? statuses[i - 1] : "200";
+        const char *status = i ? statuses[i - 1] : r->handler == delete_stream ? "204" : "200";
         if (i > 1 && (strcmp(status, statuses[i - 2]) == 0 || (i > 2 && strcmp(status, "400") == 0)))
             continue; /* several kinds have one status */
         jsonw_key(w, status);

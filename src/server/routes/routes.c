@@ -84,6 +84,9 @@ static const route routes[] = {
     LOOP("GET", "/responses/", get_response, ROUTE_NAMED),
     LOOP("DELETE", "/v1/responses/", delete_response, ROUTE_NAMED),
     LOOP("DELETE", "/responses/", delete_response, ROUTE_NAMED),
+    LOOP("GET", "/v1/stream", get_stream, 0),
+    LOOP("DELETE", "/v1/stream", delete_stream, 0),
+    LOOP("POST", "/v1/streams/lookup", post_streams_lookup, ROUTE_SHORT),
     WORKER("/v1/responses/input_tokens", make_count, BODY_RESPONSES),
     WORKER("/responses/input_tokens", make_count, BODY_RESPONSES),
     WORKER("/v1/messages", make_answer, BODY_MESSAGES),
@@ -126,7 +129,7 @@ static int path_is(const route *r, const char *path)
 
 static int takes_head(const route *r)
 {
-    return r->method[0] == 'G' && r->handler != get_events && r->handler != get_models_sse;
+    return r->method[0] == 'G' && r->handler != get_events && r->handler != get_models_sse && r->handler != get_stream;
 }
 
 static void add_method(const char *method, char *allow)

@@ -55,6 +55,11 @@ enum MHD_Result get_studio_model(call *c, struct MHD_Connection *conn);
 /* ---- api/tgi/tgi_write.c ---- */
 enum MHD_Result get_tgi_info(call *c, struct MHD_Connection *conn);
 
+/* ---- http/kept_routes.c: streams that are kept ---- */
+enum MHD_Result get_stream(call *c, struct MHD_Connection *conn);
+enum MHD_Result delete_stream(call *c, struct MHD_Connection *conn);
+enum MHD_Result post_streams_lookup(call *c, struct MHD_Connection *conn);
+
 /* ---- openapi.c ---- */
 enum MHD_Result get_openapi(call *c, struct MHD_Connection *conn);
 

@@ -130,7 +130,7 @@ enum MHD_Result get_response(call *c, struct MHD_Connection *conn)
     char id[RESPONSE_ID];
     const int items = read_path(c, id);
     const store_owner o = owner_of(c, conn);
-    stored_text *text = response_store_get(c->s->responses, &o, id, items ? STORED_INPUT : STORED_RESPONSE);
+    stored_text *text = response_store_get(c->s->kept.responses, &o, id, items ? STORED_INPUT : STORED_RESPONSE);
 
     if (!text)
         return not_kept(c, conn, id);
@@ -145,7 +145,7 @@ enum MHD_Result delete_response(call *c, struct MHD_Connection *conn)
     const store_owner o = owner_of(c, conn);
     jsonw w;
 
-    if (read_path(c, id) || !response_store_drop(c->s->responses, &o, id))
+    if (read_path(c, id) || !response_store_drop(c->s->kept.responses, &o, id))
         return not_kept(c, conn, id);
     jsonw_init(&w);
     jsonw_object(&w);

@@ -324,7 +324,7 @@ void response_keep(job *j)
     store_owner own = { .tenant = (int)j->lane };
     memcpy(own.salt, b->salt, sizeof own.salt);
     b->store = !jsonw_error(&w) && !jsonw_error(&told) && !all.error &&
-               response_store_put(j->s->responses, &own, j->id, parts);
+               response_store_put(j->s->kept.responses, &own, j->id, parts);
     jsonw_free(&told);
     jsonw_free(&w);
     sbuf_free(&all);
