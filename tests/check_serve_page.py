@@ -628,7 +628,8 @@ def check_page(b, s):
     asked = [e["params"]["request"]["url"] for e in b.events if e["method"] == "Network.requestWillBeSent"]
     C.ok(len(asked) > 20 and all(u.startswith((url, "data:")) for u in asked), f"only its own host: {asked}")
     bad = [e for e in b.events if e["method"] == "Runtime.exceptionThrown" or
-           (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error" and "400" not in e["params"]["entry"]["text"])]     # B3's
+           (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error" and "400" not in e["params"]["entry"]["text"] and       # B3's
+            "/v1/stream" not in e["params"]["entry"].get("url", ""))]     # a stream of no server, which is looked for
     C.ok(not bad, f"console: {bad[:2]}")
     status, head, _ = s.request("GET", "/")
     policy = head.get("content-security-policy", "")
@@ -668,6 +669,50 @@ def check_router(b):
             C.ok(b.js("[...document.querySelectorAll('.message.assistant .who')].map(e => e.innerText).join()") == "phi3,qwen2", "each answer has its model")
             b.screenshot("router")
             b.js("localStorage.removeItem('kvant-model')")
+
+
+# Connections of answers that break after so many bytes each, as window.cuts says; window.seen: what was asked for.
+CUTS = r"""window.realFetch = window.realFetch || window.fetch; window.seen = [];
+window.fetch = async (url, o) => {
+  const r = await realFetch(url, o), answer = String(url).endsWith("/v1/chat/completions") || String(url).includes("/v1/stream");
+  if (answer) seen.push(((o && o.method) || "GET") + " " + new URL(url, location).search);
+  if (!answer || !r.ok || !r.body || !window.cuts.length) return r;
+  let left = window.cuts.shift();
+  const from = r.body.getReader();
+  return new Response(new ReadableStream({ async pull(c) {
+    const { value, done } = await from.read();
+    if (done) { c.close(); return; }
+    c.enqueue(value.slice(0, left));
+    left -= value.length;
+    if (left <= 0) { await from.cancel(); c.error(new TypeError("network error")); } } }));
+}; true"""
+
+
+def check_broken(b):
+    """A connection that breaks twice, within events: the answer is the one that it would have been.  Stop, and leaving, stop the server too."""
+    with Server(BUILD, "-c", "8192", "-np", "2", "--ignore-eos") as s:
+        b.call("Page.navigate", url=f"http://127.0.0.1:{s.port}/")
+        C.ok(b.wait("document.getElementById('status') && document.getElementById('status').innerText === 'connected'", 30), "connected")
+        settings(b, max_tokens="300", temperature="0", system="")
+        want = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me of the sea"}], "max_tokens": 300, "temperature": 0})[1]
+        b.js("window.cuts = [3001, 2003]; true")
+        b.js(CUTS)
+        click(b, "#clear")
+        b.js(SAY.format("'Tell me of the sea'"))
+        C.ok(b.wait(answered(1), 30), "answered although the connection broke")
+        C.ok(b.js(LAST).split() == want["choices"][0]["message"]["content"].split(), f"all of it: {b.js(LAST)} {want}")
+        froms = [int(x.split("from=")[1]) for x in b.js("seen") if x.startswith("GET")]
+        C.ok(froms == [3001, 5004] and not b.js("document.getElementById('trouble').innerText"), f"{b.js('seen')}")
+        settings(b, max_tokens="6000", temperature="0")
+        for end in ("document.getElementById('stop').click(); true", "location.reload(); true"):
+            b.js(SAY.format("'Go on'"))
+            tries = 0
+            while s.metric("num_requests_running") == 0 and (tries := tries + 1) < 200:
+                time.sleep(0.05)
+            C.ok(tries < 200, "an answer runs")
+            b.js(end)
+            C.ok(s.idle(20), f"{end}: nothing runs on")
+        b.js("localStorage.removeItem('kvant-settings')")
 
 
 class Blank(http.server.BaseHTTPRequestHandler):
@@ -714,6 +759,7 @@ def main():
             check_page(b, s)
             check_key(b)
             check_router(b)
+            check_broken(b)
             check_other_origin(b)
         finally:
             b.close()

@@ -1,7 +1,7 @@
 // app.js: the page of kvant serve: the list of chats, the composer, settings, keys.  chat.js speaks to the server, view.js
 // draws messages, live.js the live view, store.js keeps things in the browser.  Talks to its own server only.
 import * as store from "./store.js";
-import { Trouble, apiMessage, base, emptyAnswer, fromFile, headers, newChat, run, running } from "./chat.js";
+import { Trouble, apiMessage, base, dropStream, emptyAnswer, fromFile, headers, newChat, run, running } from "./chat.js";
 import { followLive } from "./live.js";
 import { button, drawChat, drawGrowing, editMessage, make, showTrouble } from "./view.js";
 
@@ -434,7 +434,7 @@ function wire() {
   on("input", "paste", e => { if (e.clipboardData.files.length) { e.preventDefault(); attach([...e.clipboardData.files]); } });
   document.addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", lookAgain);
-  window.addEventListener("pagehide", () => { for (const id of running.keys()) store.tell({ id, running: false }); });
+  window.addEventListener("pagehide", () => { for (const id of running.keys()) { store.tell({ id, running: false }); dropStream(id); } });
   setInterval(beat, BEAT_MS);
   window.addEventListener("resize", grow);
 }

@@ -52,18 +52,53 @@ function inWords(e) {
   return new Trouble(e.message, "If it happens again, reload the page: the chats are kept.");
 }
 
-// Reads an event stream of a fetch response; calls back with the text of each data line.
-export async function readEvents(response, onData) {
-  const reader = response.body.getReader(), decoder = new TextDecoder();
-  let rest = "";
+// A reader's place in a stream: bytes that came, and the line that is not whole yet.
+function place() { return { bytes: 0, rest: "", decoder: new TextDecoder() }; }
+
+// Reads an event stream of a fetch response, from this place on; calls back with the text of each data line.
+export async function readEvents(response, onData, at = place()) {
+  const reader = response.body.getReader();
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    rest += decoder.decode(value, { stream: true });
-    const lines = rest.split("\n");
-    rest = lines.pop();
+    at.bytes += value.length;
+    at.rest += at.decoder.decode(value, { stream: true });
+    const lines = at.rest.split("\n");
+    at.rest = lines.pop();
     for (const line of lines) if (line.startsWith("data: ")) onData(line.slice(6));
   }
+}
+
+// ---- streams that go on where a connection broke ----
+
+const WAIT_MS = [200, 1000, 3000, 6000];
+const streams = new Map();              // chat id: name of the running stream
+
+// A name that nobody else guesses: it is all that reading and stopping the stream takes.
+function nameStream(id) {
+  const name = [...crypto.getRandomValues(new Uint8Array(16))].map(x => x.toString(16).padStart(2, "0")).join("");
+  streams.set(id, name);
+  return name;
+}
+
+function streamUrl(name) { return base + "/v1/stream?conv_id=" + name; }
+
+// The rest of a stream, or null: the server does not answer, or has nothing of it any more.
+async function comeBack(name, from, signal) {
+  for (const ms of WAIT_MS) {
+    await new Promise(r => setTimeout(r, ms));
+    const response = await fetch(streamUrl(name) + "&from=" + from, { headers: headers(), signal }).catch(e => { if (e.name === "AbortError") throw e; });
+    if (response && response.ok) return response;
+    if (response && ![502, 503, 504].includes(response.status)) return null;
+  }
+  return null;
+}
+
+// A stream goes on without its reader, so that who wants no more of it has to say so; also when the page is left.
+export function dropStream(id) {
+  const name = streams.get(id);
+  streams.delete(id);
+  if (name) fetch(streamUrl(name), { method: "DELETE", headers: headers(), keepalive: true }).catch(() => { /* it ends by itself after a while */ });
 }
 
 // ---- the request ----
@@ -120,11 +155,12 @@ function noteOf(usage, t0, first) {
     `, ${cached} of ${usage.prompt_tokens} prompt tokens cached`;
 }
 
-// Follows the stream of one answer into the message.
-async function follow(response, answer, changed) {
+// Follows the stream of one answer into the message; again(bytes): the rest of it, or null.
+async function follow(response, answer, changed, again) {
   const t0 = performance.now();
+  const at = place();
   let first = 0, thinkingSince = 0, whole = false, usage = null, reason = "stop";
-  await readEvents(response, data => {
+  const take = data => {
     if (data === "[DONE]") { whole = true; return; }
     const chunk = JSON.parse(data);
     if (chunk.error) throw troubleOf(chunk.error, chunk.error.code);
@@ -140,7 +176,11 @@ async function follow(response, answer, changed) {
     if (d.content) answer.content += d.content;
     takeCalls(answer, d.tool_calls);
     changed(false);
-  }).catch(e => { if (!(e instanceof TypeError)) throw e; });     // the network's: said below
+  };
+  while (response && !whole) {
+    await readEvents(response, take, at).catch(e => { if (!(e instanceof TypeError)) throw e; });     // the network's
+    response = whole ? null : await again(at.bytes);
+  }
   if (usage) answer.note = noteOf(usage, t0, first);
   if (!whole) throw Object.assign(new Trouble("The connection ended in the middle of the answer.", "“Continue” goes on where it ended, “Again” begins anew."), { cut: true });
   answer.state = reason === "length" ? "length" : "whole";
@@ -158,12 +198,14 @@ export async function run(chat, answer, changed) {
   keep();
   changed(true);
   try {
-    const response = await fetch(base + "/v1/chat/completions", { method: "POST", headers: headers(), signal: control.signal, body: JSON.stringify(body(chat, answer)) });
+    const name = nameStream(chat.id), signal = control.signal;
+    const response = await fetch(base + "/v1/chat/completions", { method: "POST", headers: { ...headers(), "X-Conversation-Id": name }, signal, body: JSON.stringify(body(chat, answer)) });
     if (!response.ok) throw await troubleFrom(response);
     await follow(response, answer, structure => {
       if (Date.now() - saved > SAVE_MS) { saved = Date.now(); keep(); }
       changed(structure);
-    });
+    }, from => comeBack(name, from, signal));
+    streams.delete(chat.id);
   } catch (e) {
     answer.state = before === answer.content && before ? "length" : "stopped";
     if (e.name !== "AbortError") trouble = inWords(e);
@@ -171,6 +213,7 @@ export async function run(chat, answer, changed) {
   }
   chat.updated = Date.now();
   control.abort();      // an error inside the stream leaves it open
+  dropStream(chat.id);
   running.delete(chat.id);
   if (trouble && !answer.content && !answer.thought && !answer.calls.length) chat.messages.splice(chat.messages.indexOf(answer), 1);
   await keep();
