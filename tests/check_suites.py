@@ -36,7 +36,7 @@ CHANGES = [
     ("src/devices/cuda/core/halves.cuh", {"cuda"} | ADDED),
     ("src/devices/cpu/matmul/matmul_neon.c", {"arm64"} | ADDED | CPU),
     ("src/devices/cpu/matmul/matmul_avx2.c", {"arm64"} | ADDED | CPU),
-    ("src/devices/cpu/vec_avx512.h", {"arm64"} | ADDED | CPU),
+    ("src/base/simd/vf_avx512.h", {"arm64"} | CPU),
     ("src/formats/tbq/tbq4_0.toml", ALL),
     ("tools/cards/glsl.py", ALL),
     ("tools/gen_tables", ALL),

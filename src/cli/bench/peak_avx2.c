@@ -1,6 +1,6 @@
 /* peak_avx2.c: peak_body.h compiled for this instruction set. */
-#include "formats/simd/simd_avx2.h"
+#include "base/simd/vf_avx2.h"
 #include "cli/bench/peak_body.h"
 
 extern const peak_kernels kvant_peak_avx2;
-const peak_kernels kvant_peak_avx2 = { .flops = 2 * 8 * VF_N, .read = peak_read, .fma = peak_fma };
+const peak_kernels kvant_peak_avx2 = { .flops = 2 * 8 * VF_LANES, .read = peak_read, .fma = peak_fma };

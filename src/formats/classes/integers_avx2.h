@@ -18,7 +18,7 @@ static inline void card_decode32(const uint8_t *row, int b, vf *v)
                                             12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, 15);
     const __m256i high = _mm256_set1_epi32((int)0xf0000000u);
     vf d = _mm256_mul_ps(vf_splat_f16(card_scale(row, b)), _mm256_set1_ps(0x1p-28f));
-    __m256i x = _mm256_xor_si256(bytes_twice(card_codes(row, b)), _mm256_set1_epi8((char)0x88));
+    __m256i x = _mm256_xor_si256(load128_twice(card_codes(row, b)), _mm256_set1_epi8((char)0x88));
     __m256i a = _mm256_shuffle_epi8(x, first), c = _mm256_shuffle_epi8(x, second);
 
     v[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_slli_epi32(a, 4)));

@@ -5,7 +5,7 @@ static inline void card_decode32(const uint8_t *row, int b, vf *v)
 {
     const vf scale = vf_splat_f16(card_scale(row, b));
 #if CARD_BITS == 8
-    const __m128i lo = bytes16(card_codes(row, b)), hi = bytes16(card_codes(row, b) + 16);
+    const __m128i lo = load128(card_codes(row, b)), hi = load128(card_codes(row, b) + 16);
 #else
     const __m256i q = card_signed(row, b);
     const __m128i lo = _mm256_castsi256_si128(q), hi = _mm256_extracti128_si256(q, 1);

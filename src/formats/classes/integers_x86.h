@@ -5,7 +5,7 @@
 #if CARD_BITS == 8
 static inline __m256i card_signed(const uint8_t *row, int b)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)card_codes(row, b));
+    return load256(card_codes(row, b));
 }
 
 static inline __m256i card_bytes(const uint8_t *row, int b)
@@ -25,9 +25,9 @@ static inline __m256i card_bytes(const uint8_t *row, int b)
 static inline __m256i stream_sixteen(const uint8_t *p, const uint8_t window[32])
 {
     static const int16_t up[16] = { STREAM_LIST16(STREAM_UP, 16) };
-    __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
-    x = _mm256_shuffle_epi8(x, _mm256_loadu_si256((const __m256i *)(const void *)window));
-    x = _mm256_mullo_epi16(x, _mm256_loadu_si256((const __m256i *)(const void *)up));
+    __m256i x = load128_twice(p);
+    x = _mm256_shuffle_epi8(x, load256(window));
+    x = _mm256_mullo_epi16(x, load256(up));
     return _mm256_srli_epi16(x, 16 - CARD_BITS);
 }
 

@@ -1,4 +1,4 @@
-/* nibbles.h: codes of 4 bits over an 8-lane vector layer (AVX2, NEON), which knows the two orders of nibbles.  A
+/* nibbles.h: codes of 4 bits over simd_<isa>.h of 8 lanes (AVX2, NEON), which knows the two orders of nibbles.  A
  * code becomes its f32 level by four byte-plane lookups, then one multiplication by the scale: the reference's
  * value. */
 #include "formats/simd/simd_card.h"

@@ -1,4 +1,4 @@
-/* sketch.h: signs of a sketch (qjl1_256.c) over a vector layer, after it and
+/* sketch.h: signs of a sketch (qjl1_256.c) over vf_<isa>.h, after it and
  *   card_decode32(row, b, v)   sketch values 32b .. 32b+31
  *   positive_bits(v)           bit j: lane j > 0
  *   sketch_squares(x)          |x|^2 of 128 values */
@@ -24,7 +24,7 @@ static void qjl_axpy(const void *param, const float *w, size_t ldw, int r, const
 #define QS_ZERO(j, c) vf a##j##c = vf_zero();
 #define QS_VALUE(j) vf y##j = vf_set1(x[(size_t)(j) * ldx + (size_t)i]);
 #define QS_FMA(j, c) a##j##c = vf_fma(y##j, p, a##j##c);
-#define QS_COLUMN(c, ROWS) { vf p = vf_load(pi + (size_t)i * KVANT_QJL_SKETCH + VF_N * (c)); ROWS(c) }
+#define QS_COLUMN(c, ROWS) { vf p = vf_load(pi + (size_t)i * KVANT_QJL_SKETCH + VF_LANES * (c)); ROWS(c) }
 #define QS_ROWS1(c) QS_FMA(0, c)
 #define QS_ROWS2(c) QS_ROWS1(c) QS_FMA(1, c)
 #define QS_ROWS3(c) QS_ROWS2(c) QS_FMA(2, c)
@@ -32,7 +32,7 @@ static void qjl_axpy(const void *param, const float *w, size_t ldw, int r, const
 #define QS_ROWS6(c) QS_ROWS4(c) QS_FMA(4, c) QS_FMA(5, c)
 #define QS_COLUMNS4(R) QS_COLUMN(0, R) QS_COLUMN(1, R) QS_COLUMN(2, R) QS_COLUMN(3, R)
 #define QS_COLUMNS8(R) QS_COLUMNS4(R) QS_COLUMN(4, R) QS_COLUMN(5, R) QS_COLUMN(6, R) QS_COLUMN(7, R)
-#define QS_STORE(j, c) vf_store(s + (j) * KVANT_QJL_SKETCH + VF_N * (c), a##j##c);
+#define QS_STORE(j, c) vf_store(s + (j) * KVANT_QJL_SKETCH + VF_LANES * (c), a##j##c);
 #define QJL_SKETCH(Q, C)                                                                                    \
     static void qjl_sketch_##Q(const float *pi, const float *x, size_t ldx, float *s)                       \
     {                                                                                                       \
@@ -94,9 +94,9 @@ static void qjl_prep_q(const void *param, const float *q, float *qp, int d)
 
 static void qjl_pack(const float *pi, const float *x, const float *s, uint8_t *bytes)
 {
-    for (int j = 0; j < KVANT_QJL_SKETCH; j += VF_N) {
+    for (int j = 0; j < KVANT_QJL_SKETCH; j += VF_LANES) {
         const uint16_t bits = positive_bits(vf_load(s + j));
-        memcpy(bytes + j / 8, &bits, VF_N / 8);
+        memcpy(bytes + j / 8, &bits, VF_LANES / 8);
     }
     const uint16_t norm = f32_to_bf16(pi ? (float)sqrt(sketch_squares(x)) : NAN);
     memcpy(bytes + CARD_SCALE_AT, &norm, sizeof norm);

@@ -87,4 +87,4 @@ static void qjl_score(const void *param, const float *qp, size_t ldq, int r, con
         blocks_score(param, qp, ldq, r, rows, stride, n, s, lds, 2 * d);
 }
 
-const kvant_format_kernels SIMD_KERNELS(CARD_NAME) = { SKETCH_KERNELS, .score = qjl_score };
+const kvant_format_kernels CARD_KERNELS(CARD_NAME, VF_ISA) = { SKETCH_KERNELS, .score = qjl_score };

@@ -34,13 +34,6 @@ static void qjl_prep_q8(const void *param, const float *qp, void *q8, int d)
     }
 }
 
-static inline __m512i qjl_dword(const uint8_t *p)
-{
-    int32_t w;
-    memcpy(&w, p, sizeof w);
-    return _mm512_set1_epi32(w);
-}
-
 /* The norms of 16 rows at p, times sqrt(pi/2)/256: the upper halves of the dwords that end the rows. */
 static inline __m512 qjl_norms(const uint8_t *p, __m512i row)
 {
@@ -62,8 +55,8 @@ typedef struct qjl_strip {
 /* a, e: sums over even and odd words: two chains hide the latency of vpdpbusd */
 #define QJL_OPEN(j) __m512i a##j = _mm512_setzero_si512(), e##j = a##j;
 #define QJL_ADD(j)                                                                                          \
-    a##j = _mm512_dpbusd_epi32(a##j, even, qjl_dword(QJL_QUERY(j) + at + 8 * w));                           \
-    e##j = _mm512_dpbusd_epi32(e##j, odd, qjl_dword(QJL_QUERY(j) + at + 8 * w + 4));
+    a##j = _mm512_dpbusd_epi32(a##j, even, vb_splat4(QJL_QUERY(j) + at + 8 * w));                           \
+    e##j = _mm512_dpbusd_epi32(e##j, odd, vb_splat4(QJL_QUERY(j) + at + 8 * w + 4));
 #define QJL_WORDS(Q, i)                                                                                     \
     {                                                                                                       \
         enum { w = i };                                                                                     \
@@ -73,7 +66,7 @@ typedef struct qjl_strip {
     }
 #define QJL_CLOSE(j)                                                                                        \
     {                                                                                                       \
-        __m512i all = qjl_dword(QJL_QUERY(j) + 64 + 4 * g);                                                 \
+        __m512i all = vb_splat4(QJL_QUERY(j) + 64 + 4 * g);                                                 \
         float scale;                                                                                        \
         memcpy(&scale, QJL_QUERY(j) + 4 * g, sizeof scale);                                                 \
         __m512i set = _mm512_add_epi32(a##j, e##j);                                                         \

@@ -91,7 +91,7 @@ static inline __m256i bytes_planes(const uint8_t *qs, const uint8_t table[16])
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     const __m256i fours = _mm256_setr_epi8(0, 1, 2, 3, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1, 0, 1, 2, 3, 1, -1,
                                            -1, -1, 2, -1, -1, -1, 3, -1, -1, -1);
-    const __m256i t = bytes_twice(table), low_half = _mm256_shuffle_epi8(t, fours),
+    const __m256i t = load128_twice(table), low_half = _mm256_shuffle_epi8(t, fours),
                   high_half = _mm256_shuffle_epi8(_mm256_srli_si256(t, 4), fours);
     int64_t low;
     memcpy(&low, qs, sizeof low);

@@ -81,7 +81,7 @@ static inline void keys4_planes(const uint8_t *p, size_t stride, int early, __m5
     /* the second half lies 4 bytes on among the low bits, 2 among the high ones */
     const __m512i second = _mm512_set1_epi16(0x0204);
     __m512i rows = keys_four(p, stride);
-    __m512i at = _mm512_add_epi8(_mm512_loadu_si512(word_at), _mm512_set1_epi8((char)early));
+    __m512i at = _mm512_add_epi8(load512(word_at), _mm512_set1_epi8((char)early));
     for (int h = 0; h < 2; h++) {
         __m512i w = _mm512_permutexvar_epi8(h ? _mm512_add_epi8(at, second) : at, rows);
         x[h] = planes_lookup(_mm512_multishift_epi64_epi8(low_bit, w), _mm512_multishift_epi64_epi8(high_bit, w));

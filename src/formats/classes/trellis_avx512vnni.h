@@ -34,7 +34,7 @@ static inline void trellis_keys(const uint8_t *row, size_t stride, int b, __m512
 /* x[0]: values 0-3, 8-11, 16-19, 24-27; x[1]: the others */
 static inline void trellis_quad(const uint8_t *row, size_t stride, int b, __m512i *x)
 {
-    const __m512i by_row = _mm512_loadu_si512(keys_quad_index);
+    const __m512i by_row = load512(keys_quad_index);
     __m512i w = _mm512_shuffle_epi8(keys_four(trellis_codes(row, b), stride), keys_windows(trellis_early(b)));
     x[0] = _mm512_permutexvar_epi8(by_row, trellis_values(w, 0));
     x[1] = _mm512_permutexvar_epi8(by_row, trellis_values(w, 12));

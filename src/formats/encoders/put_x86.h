@@ -3,16 +3,14 @@
 #ifndef KVANT_FORMATS_PUT_X86_H
 #define KVANT_FORMATS_PUT_X86_H
 
-#include <immintrin.h>
-#include <stdint.h>
-#include <string.h>
+#include "base/simd/lanes_x86.h"
 #include "formats/encoders/put_stream.h"
 
 /* 4 bits: code j and j + 16 in byte j */
 static inline void put_halves(uint8_t *qs, __m256i code)
 {
     __m128i lo = _mm256_castsi256_si128(code), hi = _mm256_extracti128_si256(code, 1);
-    _mm_storeu_si128((__m128i *)(void *)qs, _mm_or_si128(lo, _mm_slli_epi16(hi, 4)));
+    store128(qs, _mm_or_si128(lo, _mm_slli_epi16(hi, 4)));
 }
 
 /* 4 bits: code 2i and 2i + 1 in byte i */
@@ -20,7 +18,7 @@ static inline void put_pairs(uint8_t *qs, __m256i code)
 {
     __m256i x = _mm256_maddubs_epi16(code, _mm256_set1_epi16(0x1001));
     x = _mm256_permute4x64_epi64(_mm256_packus_epi16(x, x), 0x08);
-    _mm_storeu_si128((__m128i *)(void *)qs, _mm256_castsi256_si128(x));
+    store128(qs, _mm256_castsi256_si128(x));
 }
 
 /* 3 bits: code j at bits 3j..3j+2 */
@@ -52,7 +50,7 @@ static inline void put_planes(uint8_t *qs, __m256i code)
 
 static inline void put_bytes(uint8_t *qs, __m256i code)
 {
-    _mm256_storeu_si256((__m256i *)(void *)qs, code);
+    store256(qs, code);
 }
 
 #if CARD_BITS >= 5 && CARD_BITS <= 7

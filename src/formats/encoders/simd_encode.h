@@ -1,4 +1,4 @@
-/* simd_encode.h: what the encoders share over an 8-lane vector layer: rotations, thresholds, the search of `best`.
+/* simd_encode.h: what the encoders share over eight lanes of vf_<isa>.h: rotations, thresholds, the search of `best`.
  * simd_encode_<isa>.h includes it after its own half: vi, count_*, butterfly8, put_* and SEARCH_SCALE.
  * Rotations do the reference's operations in the reference's order, so they equal it bit for bit. */
 #include <math.h>
@@ -72,7 +72,7 @@ static inline float largest32(const vf *v)
     vf m = vf_zero();
     for (int c = 0; c < 4; c++)
         m = vf_max(vf_abs(v[c]), m);
-    return vf_hmax(m);
+    return vf_reduce_max(m);
 }
 
 /* s + x[0] + x[1] + ... in this order, as the references sum */

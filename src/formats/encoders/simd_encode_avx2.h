@@ -15,12 +15,12 @@ static inline vi vi_zero(void)
 
 static inline vi vi_load(const int *p)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return load256(p);
 }
 
 static inline void vi_store(int *p, vi v)
 {
-    _mm256_storeu_si256((__m256i *)(void *)p, v);
+    store256(p, v);
 }
 
 static inline vi vi_add(vi a, int b)

@@ -4,7 +4,7 @@
  * The order of states is that of trellis.h: cost[a][b][c], and the axis that held the lowest digit takes the
  * new one.  Here a vector holds the c of both walks; comparisons go to mask registers, which cost a third of AVX2's
  * blends, and the branch of a minimum is kept in a byte. */
-#include <immintrin.h>
+#include "base/simd/vf_avx512.h"
 #include <string.h>
 #include "formats/format.h"
 #include "formats/simd/simd_rep.h"
@@ -48,7 +48,7 @@ INLINE vw least(const vw *v, uint8_t *back)
     }
     LEAST(1)
     LEAST(2)
-    LEAST(3) LEAST(4) LEAST(5) LEAST(6) LEAST(7) _mm_storeu_si128((__m128i *)(void *)back, _mm512_cvtepi32_epi8(which));
+    LEAST(3) LEAST(4) LEAST(5) LEAST(6) LEAST(7) store128(back, _mm512_cvtepi32_epi8(which));
     return best;
 }
 

@@ -48,7 +48,7 @@ static void pages_axpy(const void *param, const float *w, size_t ldw, int r, con
 #define SPACE_KERNELS                      /* the queries' rotation is that of the rung below */
 #endif
 
-const kvant_format_kernels SIMD_KERNELS(CARD_NAME) = {
+const kvant_format_kernels CARD_KERNELS(CARD_NAME, VF_ISA) = {
     SPACE_KERNELS .encode_page = pages_encode, .decode_page = pages_decode, .score_page = pages_score,
     .axpy_page = pages_axpy, PAGE_Q8_KERNELS
 };

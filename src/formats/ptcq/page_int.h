@@ -36,9 +36,9 @@ static void pages_prep_q8(const void *param, const float *qp, void *q8, int d)
 
 static inline float page_lanes(vf v)
 {
-    float lane[VF_N], sum = 0.0f;
+    float lane[VF_LANES], sum = 0.0f;
     vf_store(lane, v);
-    for (int i = 0; i < VF_N; i++)
+    for (int i = 0; i < VF_LANES; i++)
         sum += lane[i];
     return sum;
 }
@@ -46,7 +46,7 @@ static inline float page_lanes(vf v)
 static inline float page_dot(const float *a, const float *b, int d)
 {
     vf sum = vf_zero();
-    for (int j = 0; j < d; j += VF_N)
+    for (int j = 0; j < d; j += VF_LANES)
         sum = vf_fma(vf_load(a + j), vf_load(b + j), sum);
     return page_lanes(sum);
 }
@@ -62,20 +62,20 @@ static void pages_score_q8(const void *param, const void *q8, size_t ldq8, int r
         const uint8_t *q = (const uint8_t *)q8 + (size_t)j * ldq8 + page_query_at(d);
         const float m = page_dot((const float *)(const void *)q, b.mean, d);
         int i = 0;
-        for (; i + VF_N <= n; i += VF_N)
+        for (; i + VF_LANES <= n; i += VF_LANES)
             vf_store(s + i, vf_add(vf_load(s + i), vf_set1(m)));
         for (; i < n; i++)
             s[i] += m;
     }
 }
 
-/* Weight i is in lane i modulo VF_N. */
+/* Weight i is in lane i modulo VF_LANES. */
 static inline float page_weights(const float *w, int n)
 {
-    float lane[VF_N] = { 0 };
+    float lane[VF_LANES] = { 0 };
     vf sum = vf_zero();
     int i = 0;
-    for (; i + VF_N <= n; i += VF_N)
+    for (; i + VF_LANES <= n; i += VF_LANES)
         sum = vf_add(sum, vf_load(w + i));
     memcpy(lane, w + i, (size_t)(n - i) * sizeof *w);
     return page_lanes(vf_add(sum, vf_load(lane)));
@@ -92,7 +92,7 @@ static void pages_axpy_q8(const void *param, const float *w, size_t ldw, int r, 
     int_axpy_q8(param, w, ldw, r, b.rows, b.stride, n, acc, lda, d);
     for (int j = 0; j < r; j++, w += ldw, acc += lda) {
         const vf sum = vf_set1(page_weights(w, n));
-        for (int e = 0; e < d; e += VF_N)
+        for (int e = 0; e < d; e += VF_LANES)
             vf_store(acc + e, vf_fma(sum, vf_load(b.mean + e), vf_load(acc + e)));
     }
 }

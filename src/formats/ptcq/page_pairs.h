@@ -31,7 +31,7 @@ static inline void page_row_bytes(const uint8_t *page, int r, uint8_t *out)
 #if defined(__AVX2__)
 static inline __m256i card_bytes(const uint8_t *row, int b)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)card_codes(row, b));
+    return load256(card_codes(row, b));
 }
 
 static inline __m256i card_signed(const uint8_t *row, int b)

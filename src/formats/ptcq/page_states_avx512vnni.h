@@ -18,7 +18,7 @@ static const uint8_t page_spread[64] = { PAGE_LANE(0), PAGE_LANE(1), PAGE_LANE(2
 /* 64 values whose codes, from the byte before them on, are the bytes of x from `first` on, modulo 64. */
 static inline __m512i page_values64(__m512i x, int first)
 {
-    const __m512i index = _mm512_add_epi8(_mm512_loadu_si512(page_spread), _mm512_set1_epi8((char)first));
+    const __m512i index = _mm512_add_epi8(load512(page_spread), _mm512_set1_epi8((char)first));
     const __m512i at = _mm512_set1_epi64(PAGE_WINDOWS), w = _mm512_permutexvar_epi8(index, x);
     const __mmask64 bit8 = _mm512_bitshuffle_epi64_mask(w, _mm512_add_epi8(at, _mm512_set1_epi8(8)));
     return states_lookup(_mm512_multishift_epi64_epi8(at, w), bit8);
@@ -30,8 +30,8 @@ static inline void page_row_bytes(const uint8_t *page, int r, uint8_t *out)
 {
     const uint8_t *codes = page + r * 16 * CARD_K;
     const __m512i before = _mm512_set1_epi8((char)page_before(CARD_K, page, r));
-    const __m512i x = _mm512_mask_mov_epi8(_mm512_loadu_si512(codes), (__mmask64)1 << 63, before);
-    const __m512i y = _mm512_loadu_si512(codes + 8 * CARD_K - 1);
+    const __m512i x = _mm512_mask_mov_epi8(load512(codes), (__mmask64)1 << 63, before);
+    const __m512i y = load512(codes + 8 * CARD_K - 1);
     _mm512_storeu_si512(out, page_values64(x, -1));
     _mm512_storeu_si512(out + 64, page_values64(y, 0));
 }

@@ -1,4 +1,4 @@
-/* page_walk.h: the trellis search of a page's rows (ptcq.h), a row in each lane, over the vector layer: equal to
+/* page_walk.h: the trellis search of a page's rows (ptcq.h), a row in each lane, over vf_<isa>.h: equal to
  * ptcq_walk_ref bit for bit.
  *
  * The 2^k predecessors of a step, g 2^k + p, are the states of all upper bits p and lower bits g after it, turned by k
@@ -10,8 +10,8 @@
 enum { WALK_LOW = PTCQ_STATES >> CARD_K, WALK_PER = 1 << CARD_K, WALK_WORDS = WALK_LOW / 4 };
 
 typedef struct page_trellis {
-    float cost[PTCQ_STATES][VF_N];
-    float back[PTCQ_GROUP][WALK_WORDS][VF_N];
+    float cost[PTCQ_STATES][VF_LANES];
+    float back[PTCQ_GROUP][WALK_WORDS][VF_LANES];
 } page_trellis;
 
 /* s turned left by 0 to 8 of its nine bits */
@@ -22,7 +22,7 @@ static inline int walk_turn(int s, int turn)
 
 /* The states of group g: the least cost of the predecessors, in `which` the first of them behind what it held, and then
  * the new costs.  at: where predecessor p lies beside the first. */
-static inline void walk_group(const float *book, vf y, float (*cost)[VF_N], const int *at, int g, vf *which)
+static inline void walk_group(const float *book, vf y, float (*cost)[VF_LANES], const int *at, int g, vf *which)
 {
     vf best = vf_load(cost[0]), index = vf_zero();
 #define WALK_TRY(p)                                                                                         \
@@ -42,7 +42,7 @@ static inline void walk_group(const float *book, vf y, float (*cost)[VF_N], cons
     WALK_PUT(0) WALK_PUT(1) WALK_PUT(2) WALK_PUT(3) WALK_FROM4(WALK_PUT)
 }
 
-static void walk_step(const float *book, vf y, float (*cost)[VF_N], int turn, float (*back)[VF_N])
+static void walk_step(const float *book, vf y, float (*cost)[VF_LANES], int turn, float (*back)[VF_LANES])
 {
     int at[16];
 
@@ -76,17 +76,17 @@ static void page_walk(const float *book, int k, const float (*y)[PTCQ_GROUP], pt
     page_trellis t;
 
     (void)k;
-    for (int row = 0; row < KVANT_PAGE; row += VF_N) {
+    for (int row = 0; row < KVANT_PAGE; row += VF_LANES) {
         int turn = 0;
         memset(t.cost, 0, sizeof t.cost);
         for (int i = 0; i < PTCQ_GROUP; i++) {
-            float column[VF_N];
-            for (int lane = 0; lane < VF_N; lane++)
+            float column[VF_LANES];
+            for (int lane = 0; lane < VF_LANES; lane++)
                 column[lane] = y[row + lane][i];
             walk_step(book, vf_load(column), t.cost, turn, t.back[i]);
             turn = (turn + CARD_K) % PTCQ_STATE_BITS;
         }
-        for (int lane = 0; lane < VF_N; lane++)
+        for (int lane = 0; lane < VF_LANES; lane++)
             walk_trace(&t, turn, lane, &path[row + lane]);
     }
 }

@@ -21,6 +21,6 @@ static inline void card_decode32(const uint8_t *row, int b, vf *v)
     const vf scale = vf_splat_f16(p.scale);
 #define PAGE_PUT(i)                                                                                         \
     v[i] = vf_add(vf_mul(page_values(p.codes + CARD_K * (i), (i) ? p.codes[CARD_K * (i) - 1] : p.before), scale), \
-                  vf_load(p.mean + VF_N * (i)));
+                  vf_load(p.mean + VF_LANES * (i)));
     VF_BLOCK(PAGE_PUT)
 }

@@ -19,22 +19,22 @@ static const int32_t page_shift[16] = {
 /* 15 bytes of codes behind the byte before them.  Behind the codes of a page lie its scales. */
 static inline __m128i page_codes(const uint8_t *codes, int before)
 {
-    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    const __m128i x = load128(codes);
     return _mm_insert_epi8(_mm_slli_si128(x, 1), before, 0);
 }
 
-/* Values VF_N i .. of the 16 whose codes are x; register j of the block. */
+/* Values VF_LANES i .. of the 16 whose codes are x; register j of the block. */
 static inline vf page_values(__m128i x, int i)
 {
-#if VF_N == 16
-    const __m512i w = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(x), _mm512_loadu_si512(page_window));
-    const __m512i down = _mm512_srlv_epi32(w, _mm512_loadu_si512(page_shift));
+#if VF_LANES == 16
+    const __m512i w = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(x), load512(page_window));
+    const __m512i down = _mm512_srlv_epi32(w, load512(page_shift));
     const __m512i state = _mm512_and_si512(down, _mm512_set1_epi32(511));
     (void)i;
     return _mm512_i32gather_ps(state, card_levels, 4);
 #else
-    const __m256i window = _mm256_loadu_si256((const __m256i *)(const void *)(page_window + 32 * i));
-    const __m256i shift = _mm256_loadu_si256((const __m256i *)(const void *)(page_shift + 8 * i));
+    const __m256i window = load256(page_window + 32 * i);
+    const __m256i shift = load256(page_shift + 8 * i);
     const __m256i w = _mm256_srlv_epi32(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(x), window), shift);
     return _mm256_i32gather_ps(card_levels, _mm256_and_si256(w, _mm256_set1_epi32(511)), 4);
 #endif
@@ -45,7 +45,8 @@ static inline void card_decode32(const uint8_t *row, int b, vf *v)
     const page_block p = page_block_of(CARD_K, row, b);
     const vf scale = vf_splat_f16(p.scale);
     const __m128i x[2] = { page_codes(p.codes, p.before), page_codes(p.codes + 2 * CARD_K, p.codes[2 * CARD_K - 1]) };
-    enum { PER = 16 / VF_N };              /* registers of 16 values */
-#define PAGE_PUT(i) v[i] = vf_add(vf_mul(page_values(x[(i) / PER], (i) % PER), scale), vf_load(p.mean + VF_N * (i)));
+    enum { PER = 16 / VF_LANES };              /* registers of 16 values */
+#define PAGE_PUT(i) \
+    v[i] = vf_add(vf_mul(page_values(x[(i) / PER], (i) % PER), scale), vf_load(p.mean + VF_LANES * (i)));
     VF_BLOCK(PAGE_PUT)
 }

@@ -2,7 +2,7 @@
  * word holds 8 such pairs, at most 2032.  The query stays in 8 registers. */
 #include "formats/qjl/score_i8.h"
 
-#include <immintrin.h>
+#include "base/simd/vf_avx2.h"
 
 static inline __m256i chosen(const uint8_t *signs, __m256i q)
 {
@@ -40,7 +40,7 @@ void kvant_qjl_score_i8_avx2(const int8_t *q, float scale, const uint8_t *rows, 
     __m256i query[8];
 
     for (int b = 0; b < 8; b++)
-        query[b] = _mm256_loadu_si256((const __m256i *)(const void *)(q + 32 * b));
+        query[b] = load256(q + 32 * b);
     for (int i = 0; i < n; i++, rows += stride)
         s[i] = kvant_qjl_score_i8_result(rows, scale, 2 * sum8(row_parts(rows, query)) - all);
 }

@@ -1,7 +1,7 @@
 /* score_i8_avx512vnni.c: 64 signs are a mask register: the chosen bytes of the query, times one, by vpdpbusd. */
 #include "formats/qjl/score_i8.h"
 
-#include <immintrin.h>
+#include "base/simd/vf_avx512.h"
 
 static inline int row_sum(const uint8_t *row, const __m512i *q)
 {
@@ -23,7 +23,7 @@ void kvant_qjl_score_i8_avx512vnni(const int8_t *q, float scale, const uint8_t *
     __m512i query[4];
 
     for (int b = 0; b < 4; b++)
-        query[b] = _mm512_loadu_si512(q + 64 * b);
+        query[b] = load512(q + 64 * b);
     for (int i = 0; i < n; i++, rows += stride)
         s[i] = kvant_qjl_score_i8_result(rows, scale, 2 * row_sum(rows, query) - all);
 }

@@ -1,6 +1,6 @@
-/* simd_blocks.h: decode_acc, score and axpy of formats that decode in steps of 32 values, over a vector layer.
+/* simd_blocks.h: decode_acc, score and axpy of formats that decode in steps of 32 values, over vf_<isa>.h.
  *
- * Before including: the vector layer (simd_<isa>.h), and the macro
+ * Before including: the vocabulary (vf_<isa>.h), and the macro
  *   BLOCK_DECODE(row, b, v)   values 32b .. 32b+31 of the row at `row` -> vf v[VF_B]
  * Gives blocks_decode_acc, blocks_score and blocks_axpy.
  *
@@ -8,6 +8,7 @@
  * of decoded rows in L1 and the f32 kernels: a store costs no slot of the FMA, shuffle or convert units. Bit rule:
  * one accumulator per (query, key) over ascending chunks, as in simd_wide.h; so score and axpy equal the f32 kernels
  * on decoded rows, bit for bit, whatever r and n are. */
+#include "formats/simd/simd_f32.h"
 #include "formats/simd/simd_rep.h"
 
 enum { PANEL_FLOATS = 4096 };              /* 16 KiB: half of L1 */
@@ -19,14 +20,14 @@ static void blocks_decode_acc(const void *param, const uint8_t *rows, size_t str
         for (int b = 0; b < d / 32; b++, out += 32) {
             vf v[VF_B];
             BLOCK_DECODE(rows, b, v);
-#define BD_STORE(c) vf_store(out + (c) * VF_N, v[c]);
+#define BD_STORE(c) vf_store(out + (c) * VF_LANES, v[c]);
             VF_BLOCK(BD_STORE)
         }
 }
 
 #define BS_ZERO(j, k) vf a##j##k = vf_zero();
 /* query j, vector c of the block, key k */
-#define BS_FMA(j, c, k) a##j##k = vf_fma(vf_load(y + (j) * ldq + (c) * VF_N), v[c], a##j##k);
+#define BS_FMA(j, c, k) a##j##k = vf_fma(vf_load(y + (j) * ldq + (c) * VF_LANES), v[c], a##j##k);
 #define BS_00(c) BS_FMA(0, c, 0)
 #define BS_01(c) BS_FMA(0, c, 1)
 #define BS_02(c) BS_FMA(0, c, 2)
@@ -68,7 +69,7 @@ static void blocks_decode_acc(const void *param, const uint8_t *rows, size_t str
 /* 4 queries x 4 keys: the keys' block decoded first, so that a vector of a query is loaded once for all of them. */
 #define BS_DECODE(k) vf v##k[VF_B]; BLOCK_DECODE(rows + (k) * stride, b, v##k);
 #define BS_OF(j, k) a##j##k = vf_fma(q##j, v##k[c], a##j##k);
-#define BS_QUERY(j) { vf q##j = vf_load(y + (j) * ldq + c * VF_N); ROW4(BS_OF, j) }
+#define BS_QUERY(j) { vf q##j = vf_load(y + (j) * ldq + c * VF_LANES); ROW4(BS_OF, j) }
 static void blocks_score_4x4(const float *q, size_t ldq, const uint8_t *rows, size_t stride, float *s, size_t lds,
                              int d)
 {
@@ -131,7 +132,7 @@ static void blocks_score(const void *param, const float *qp, size_t ldq, int r, 
     for (int i = 0; i < n; i += step) {
         int m = n - i < step ? n - i : step;
         blocks_decode_acc(param, rows + (size_t)i * stride, stride, m, panel, d);
-        SIMD_NAME(f32, score)(NULL, qp, ldq, r, (const uint8_t *)panel, (size_t)d * sizeof *panel, m, s + i, lds, d);
+        VF_KERNEL(f32_score)(NULL, qp, ldq, r, (const uint8_t *)panel, (size_t)d * sizeof *panel, m, s + i, lds, d);
     }
 }
 
@@ -153,7 +154,7 @@ static void blocks_axpy(const void *param, const float *w, size_t ldw, int r, co
                 BLOCK_DECODE(rows + (size_t)(i + k) * stride, b, v);
                 VF_BLOCK(BD_STORE)
             }
-            SIMD_NAME(f32, axpy)(NULL, w + i, ldw, r, (const uint8_t *)panel, 32 * sizeof *panel, m, acc + 32 * b, lda,
+            VF_KERNEL(f32_axpy)(NULL, w + i, ldw, r, (const uint8_t *)panel, 32 * sizeof *panel, m, acc + 32 * b, lda,
                                  32);
         }
     }

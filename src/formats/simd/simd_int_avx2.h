@@ -101,7 +101,7 @@ static void int_page_halves(const uint8_t *rows, size_t stride, int n, int group
 
 static inline vf int_half(const int_page *p, int g, int i)
 {
-    return vf_load_f16((const uint8_t *)(p->half + g * INT_ROWS + i));
+    return vf_load_f16(p->half + g * INT_ROWS + i);
 }
 
 #if CARD_DIGITS == 2
@@ -132,7 +132,7 @@ static void int_page_scales(int n, int groups, int_page *p)
         for (int g = 0; g < groups; g++) {
             __m256i v = _mm256_cvtps_epi32(vf_mul(int_half(p, g, i), inv));
             vf_store(p->value + g * INT_ROWS + i, _mm256_cvtepi32_ps(v));
-            _mm256_storeu_si256((__m256i *)(void *)(p->pair + g * INT_ROWS + i), _mm256_shuffle_epi8(v, twice));
+            store256(p->pair + g * INT_ROWS + i, _mm256_shuffle_epi8(v, twice));
         }
         /* 0 * sum: NaN if a scale is not finite */
         vf_store(p->factor + i, _mm256_add_ps(_mm256_div_ps(top, bound), vf_mul(sum, vf_zero())));
@@ -165,11 +165,6 @@ static void int_corrections(const uint8_t *head, size_t ldq8, int q, const int_p
     }
 }
 
-static inline __m256i int_load(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-
 /* j: query, k: key of the tile */
 #define IS_QUERY(j) (y + (size_t)(j) * t->ldq8)
 #if CARD_DIGITS == 2
@@ -180,8 +175,8 @@ static inline __m256i int_load(const uint8_t *p)
     const uint8_t *y = values + (size_t)b * 64;                                                          \
     vf scale = vf_set1(t->page->value[b / CARD_BLOCKS * INT_ROWS + i + (k)]);
 #define IS_ADD(j, k)                                                                                            \
-    a##j##k = vf_fma(_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(even, int_load(IS_QUERY(j))),        \
-                                                         _mm256_madd_epi16(odd, int_load(IS_QUERY(j) + 32)))), \
+    a##j##k = vf_fma(_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(even, load256(IS_QUERY(j))),        \
+                                                         _mm256_madd_epi16(odd, load256(IS_QUERY(j) + 32)))), \
                      scale, a##j##k);
 #define IS_SUM4(a, b, c, d) vf_sum4(a, b, c, d)
 #else
@@ -191,7 +186,7 @@ static inline __m256i int_load(const uint8_t *p)
     const uint8_t *y = values + (size_t)b * 32;                              \
     __m256i scale = _mm256_set1_epi32(t->page->pair[b / CARD_BLOCKS * INT_ROWS + i + (k)]);
 #define IS_ADD(j, k) \
-    a##j##k = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(u, int_load(IS_QUERY(j))), scale), a##j##k);
+    a##j##k = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(u, load256(IS_QUERY(j))), scale), a##j##k);
 #define IS_SUM4(a, b, c, d) int_sum4(a, b, c, d)
 
 static inline __m256i int_hadd(__m256i a, __m256i b)
@@ -348,7 +343,7 @@ static void int_quantise(const int_side *w, const int_side *scale, int count, in
     for (int i = 0; i < count; i += 16) {
         __m256i a = _mm256_cvtps_epi32(vf_mul(vf_load(w->v + i), vf_load(scale->v + i)));
         __m256i b = _mm256_cvtps_epi32(vf_mul(vf_load(w->v + i + 8), vf_load(scale->v + i + 8)));
-        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_packs_epi32(a, b));
+        store256(out + i, _mm256_packs_epi32(a, b));
     }
 }
 
@@ -360,17 +355,17 @@ static void int_panel(const uint8_t *rows, size_t stride, int n, int b, uint8_t 
         if (i + 1 < n)
             z = card_signed(rows + stride, b);
         __m256i lo = _mm256_unpacklo_epi8(x, z), hi = _mm256_unpackhi_epi8(x, z);
-        _mm_storeu_si128((__m128i *)(void *)panel, _mm256_castsi256_si128(lo));
-        _mm_storeu_si128((__m128i *)(void *)(panel + 16), _mm256_castsi256_si128(hi));
-        _mm_storeu_si128((__m128i *)(void *)(panel + 32), _mm256_extracti128_si256(lo, 1));
-        _mm_storeu_si128((__m128i *)(void *)(panel + 48), _mm256_extracti128_si256(hi, 1));
+        store128(panel, _mm256_castsi256_si128(lo));
+        store128(panel + 16, _mm256_castsi256_si128(hi));
+        store128(panel + 32, _mm256_extracti128_si256(lo, 1));
+        store128(panel + 48, _mm256_extracti128_si256(hi, 1));
     }
 }
 
 /* 8 columns of one pair of rows as 16-bit lanes */
 static inline __m256i int_pair(const uint8_t *panel)
 {
-    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)panel));
+    return _mm256_cvtepi8_epi16(load128(panel));
 }
 
 static inline __m256i int_weight_pair(const int16_t *w)

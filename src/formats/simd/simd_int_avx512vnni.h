@@ -140,13 +140,6 @@ static inline __m512 int_scale(const int_page *p, int g, int i)
     return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(p->half + g * INT_ROWS + i)));
 }
 
-static inline __m512i int_dword(const uint8_t *p)
-{
-    int32_t w;
-    memcpy(&w, p, sizeof w);
-    return _mm512_set1_epi32(w);
-}
-
 /* The queries of a tile against one set of keys. */
 typedef struct int_strip {
     const int_page *page;
@@ -161,8 +154,8 @@ typedef struct int_strip {
  * digit (two chains hide the latency of vpdpbusd); f: of all groups */
 #define IS_QUERY(j) (t->head + (size_t)(j) * t->ldq8)
 #define IS_ZERO(j) __m512 f##j = _mm512_setzero_ps();
-#define IS_VALUE(j, c, digit) int_dword(IS_QUERY(j) + INT_HEAD + (digit) * t->d + 32 * b + 4 * (c))
-#define IS_INIT(j) __m512i a##j = int_dword(IS_QUERY(j) + 64 + 4 * g), e##j = int_dword(IS_QUERY(j) + 128 + 4 * g);
+#define IS_VALUE(j, c, digit) vb_splat4(IS_QUERY(j) + INT_HEAD + (digit) * t->d + 32 * b + 4 * (c))
+#define IS_INIT(j) __m512i a##j = vb_splat4(IS_QUERY(j) + 64 + 4 * g), e##j = vb_splat4(IS_QUERY(j) + 128 + 4 * g);
 #if CARD_DIGITS == 2
 #define IS_BOTH(j, c)                                                 \
     a##j = _mm512_dpbusd_epi32(a##j, x[c], IS_VALUE(j, c, 0));        \
@@ -329,7 +322,7 @@ static void int_weights_group(int_weights *w, int r, const int_page *p, int g)
     e##j##h = _mm512_dpbusd_epi32(e##j##h, x[h], v);
 #define IA_ROW(j)                                                                                           \
     {                                                                                                       \
-        __m512i y = int_dword(w->digit[j][0] + at), v = int_dword(w->digit[j][1] + at);                     \
+        __m512i y = vb_splat4(w->digit[j][0] + at), v = vb_splat4(w->digit[j][1] + at);                     \
         ROW2(IA_ADD, j)                                                                                     \
     }
 #define IA_FOUR(Q, D, l)                                                                                    \
@@ -353,7 +346,7 @@ static inline void int_put_columns(const int_weights *w, int j, __m512i a0, __m5
     __m512 x = int_columns(w, j, a0, e0), y = int_columns(w, j, a1, e1), f = _mm512_set1_ps(w->factor[j]);
 #ifdef INT_COLUMNS
     static const int32_t columns[16] = { INT_COLUMNS };
-    const __m512i first = _mm512_loadu_si512(columns);
+    const __m512i first = load512(columns);
     __m512 u = x, v = y;
     x = _mm512_permutex2var_ps(u, first, v);
     y = _mm512_permutex2var_ps(u, _mm512_add_epi32(first, _mm512_set1_epi32(8)), v);

@@ -3,23 +3,15 @@
 #ifndef KVANT_FORMATS_SIMD_KEYS_AVX512VNNI_H
 #define KVANT_FORMATS_SIMD_KEYS_AVX512VNNI_H
 
-#include <immintrin.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-static inline __m128i keys_load(const uint8_t *p)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)p);
-}
+#include "base/simd/vf_avx512.h"
 
 /* The 16 bytes at p, p + step, p + 2 step, p + 3 step, one to a 128-bit lane. */
 static inline __m512i keys_four(const uint8_t *p, size_t step)
 {
-    __m512i z = _mm512_castsi128_si512(keys_load(p));
-    z = _mm512_inserti32x4(z, keys_load(p + step), 1);
-    z = _mm512_inserti32x4(z, keys_load(p + 2 * step), 2);
-    return _mm512_inserti32x4(z, keys_load(p + 3 * step), 3);
+    __m512i z = _mm512_castsi128_si512(load128(p));
+    z = _mm512_inserti32x4(z, load128(p + step), 1);
+    z = _mm512_inserti32x4(z, load128(p + 2 * step), 2);
+    return _mm512_inserti32x4(z, load128(p + 3 * step), 3);
 }
 
 /* a .. d: rows 4l, 4l + 1, 4l + 2, 4l + 3 in lane l -> x[i]: dword i of row k in lane k. */
@@ -62,13 +54,13 @@ static const uint8_t keys_quad_index[64] = {
 /* 16 bytes of 4 rows: lane i holds byte i of the four. */
 static inline __m512i keys_quad(const uint8_t *p, size_t stride)
 {
-    return _mm512_permutexvar_epi8(_mm512_loadu_si512(keys_quad_index), keys_four(p, stride));
+    return _mm512_permutexvar_epi8(load512(keys_quad_index), keys_four(p, stride));
 }
 
 /* A table of 16 bytes, repeated so that vpermb (6 bits of an index) reads the low 4 bits. */
 static inline __m512i keys_table16(const uint8_t *table)
 {
-    return _mm512_broadcast_i32x4(keys_load(table));
+    return _mm512_broadcast_i32x4(load128(table));
 }
 
 /* The bytes of the low and of the high nibbles. */
@@ -122,7 +114,7 @@ static inline __m512i keys_quad_bits3(__m512i rows, int h, int early)
     /* bit of the pair in its word: 0 6 4 2; the second code is 3 bits on */
     const __m512i at = _mm512_broadcast_i64x4(
         _mm256_set_epi64x(0x3525150532221202, 0x3727170734241404, 0x3929190936261606, 0x3323130330201000));
-    __m512i index = _mm512_add_epi8(_mm512_loadu_si512(pair), _mm512_set1_epi8((char)(6 * h + early)));
+    __m512i index = _mm512_add_epi8(load512(pair), _mm512_set1_epi8((char)(6 * h + early)));
     return _mm512_multishift_epi64_epi8(at, _mm512_permutexvar_epi8(index, rows));
 }
 

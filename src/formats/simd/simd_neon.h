@@ -1,121 +1,12 @@
-/* simd_neon.h: the vector layer of the NEON kernels: 8 lanes as two registers.  See simd_avx2.h for its use and for
- * the bit rule, which is the same here: equal lanes, equal order of sums.
- *
- * A table lookup (tbl) reads 16 bytes anywhere, so codes stay in natural order throughout. */
+/* simd_neon.h: codes of the formats in NEON registers, beside the vocabulary of base/simd/vf_neon.h.  See simd_avx2.h
+ * for its use.  A table lookup (tbl) reads 16 bytes anywhere, so codes, 32 bytes, stay in natural order throughout. */
 #ifndef KVANT_FORMATS_SIMD_NEON_H
 #define KVANT_FORMATS_SIMD_NEON_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include "base/vf_neon.h"
+#include "base/simd/vf_neon.h"
 
-/* 8 int32; 32 bytes */
-typedef struct vi {
-    int32x4_t lo, hi;
-} vi;
-typedef struct vb {
-    uint8x16_t lo, hi;
-} vb;
-
-#define VF_N 8                             /* lanes */
 #define VF_B 4                             /* vectors per block of 32 values */
 #define VF_BLOCK(M) M(0) M(1) M(2) M(3)
-#define SIMD_NAME_(format, op) kvant_##format##_##op##_neon
-#define SIMD_NAME(format, op) SIMD_NAME_(format, op)
-#define SIMD_KERNELS_(format) kvant_##format##_kernels_neon
-#define SIMD_KERNELS(format) SIMD_KERNELS_(format)
-
-static inline void vf_prefetch(const uint8_t *p)
-{
-    __builtin_prefetch(p);
-}
-
-static inline vf vf_load_f32(const uint8_t *p)
-{
-    return (vf){ vreinterpretq_f32_u8(vld1q_u8(p)), vreinterpretq_f32_u8(vld1q_u8(p + 16)) };
-}
-
-static inline vf vf_load_f16(const uint8_t *p)
-{
-    return vf_load_half(p);
-}
-
-static inline vf vf_load_bf16(const uint8_t *p)
-{
-    uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(p));
-    return (vf){ vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16)),
-                 vreinterpretq_f32_u32(vshll_high_n_u16(h, 16)) };
-}
-
-static inline void vf_store_f16(uint8_t *p, vf v)
-{
-    vf_store_half(p, v);
-}
-
-/* Round to nearest even; a NaN keeps its upper bits and becomes quiet: as f32_to_bf16. */
-static inline uint32x4_t neon_bf16(float32x4_t v)
-{
-    uint32x4_t u = vreinterpretq_u32_f32(v), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-    uint32x4_t r = vaddq_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), odd);
-    return vbslq_u32(vceqq_f32(v, v), r, vorrq_u32(u, vdupq_n_u32(0x400000)));
-}
-
-static inline void vf_store_bf16(uint8_t *p, vf v)
-{
-    vst1q_u8(p, vreinterpretq_u8_u16(vshrn_high_n_u32(vshrn_n_u32(neon_bf16(v.lo), 16), neon_bf16(v.hi), 16)));
-}
-
-/* Lane sums of four vectors. */
-static inline float32x4_t vf_sum4(vf a, vf b, vf c, vf d)
-{
-    float32x4_t lo = vpaddq_f32(vpaddq_f32(a.lo, b.lo), vpaddq_f32(c.lo, d.lo));
-    return vaddq_f32(lo, vpaddq_f32(vpaddq_f32(a.hi, b.hi), vpaddq_f32(c.hi, d.hi)));
-}
-
-static inline void vf_put4(float *s, vf a, vf b, vf c, vf d)
-{
-    vst1q_f32(s, vf_sum4(a, b, c, d));
-}
-
-static inline void vf_put3(float *s, vf a, vf b, vf c)
-{
-    float32x4_t t = vf_sum4(a, b, c, c);
-    vst1_f32(s, vget_low_f32(t));
-    vst1q_lane_f32(s + 2, t, 2);
-}
-
-static inline void vf_put2(float *s, vf a, vf b)
-{
-    vst1_f32(s, vget_low_f32(vf_sum4(a, b, a, b)));
-}
-
-static inline void vf_put1(float *s, vf a)
-{
-    vst1q_lane_f32(s, vf_sum4(a, a, a, a), 0);
-}
-
-/* s0[0..1] = sums of a, b;  s1[0..1] = sums of c, d */
-static inline void vf_put22(float *s0, float *s1, vf a, vf b, vf c, vf d)
-{
-    float32x4_t t = vf_sum4(a, b, c, d);
-    vst1_f32(s0, vget_low_f32(t));
-    vst1_f32(s1, vget_high_f32(t));
-}
-
-/* f16 at p in every lane */
-static inline float32x4_t neon_splat_f16(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h)));
-}
-
-static inline vf vf_splat_f16(const uint8_t *p)
-{
-    float32x4_t v = neon_splat_f16(p);
-    return (vf){ v, v };
-}
 
 static inline float f16_scalar(const uint8_t *p)
 {
@@ -127,8 +18,6 @@ static inline uint16_t f16_bits(float x)
 {
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
 }
-
-/* ---- codes: 32 bytes in natural order ---- */
 
 /* Code j < 16 is the low nibble of byte j, code j + 16 the high one. */
 static inline vb codes4_halves(const uint8_t *qs)
@@ -235,11 +124,5 @@ static inline vf vf_load_e4m3(const uint8_t *p)
     uint16x8_t nan = vceqq_u16(low, vdupq_n_u16(0x7f));
     return (vf){ neon_e4m3(vget_low_u16(half), vget_low_u16(nan)), neon_e4m3(vget_high_u16(half), vget_high_u16(nan)) };
 }
-
-/* Shared by all formats of this ISA. */
-void kvant_f32_score_neon(const void *param, const float *qp, size_t ldq, int r, const uint8_t *rows, size_t stride,
-                          int n, float *s, size_t lds, int d);
-void kvant_f32_axpy_neon(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride,
-                         int n, float *acc, size_t lda, int d);
 
 #endif

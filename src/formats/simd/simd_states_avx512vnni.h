@@ -8,7 +8,7 @@ static const uint8_t card_bytes8[CARD_N] = { CARD_BYTES8 };
 static inline __m512i states_lookup(__m512i low, __mmask64 bit8)
 {
     const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(low, low)), bit7 = _mm512_movepi8_mask(low);
-#define STATES_TABLE(i) _mm512_loadu_si512(card_bytes8 + 64 * (i))
+#define STATES_TABLE(i) load512(card_bytes8 + 64 * (i))
 #define STATES_QUARTER(i)                                                                                      \
     _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(low, STATES_TABLE(2 * (i))), bit6, low,               \
                                  STATES_TABLE(2 * (i) + 1))

@@ -1,27 +1,27 @@
-/* simd_wide.h: kernels of the plain formats (f32, f16, bf16), written once over a vector layer.
+/* simd_wide.h: kernels of the plain formats (f32, f16, bf16), written once over vf_<isa>.h.
  *
- * Before including: the vector layer (simd_<isa>.h), and
+ * Before including: the vocabulary (vf_<isa>.h), and
  *   WIDE_BYTES   bytes per value
  *   WIDE_LOAD    vf_load_<format>
  * Gives wide_score and wide_axpy.
  *
  * Tiles hold q queries x k keys (score) or q weight rows x c vectors of columns (axpy) in registers: 8 to 12 chains,
  * what two FMA units with a latency of 4 need.  Bit rule: each (query, key) has one accumulator over ascending chunks
- * of VF_N values; a last partial chunk is padded with zeros; each output column takes one FMA per row, ascending.
+ * of VF_LANES values; a last partial chunk is padded with zeros; each output column takes one FMA per row, ascending.
  * So no tile shows in a result, and simd_blocks.h can hand its decoded values to these kernels. */
 #include "formats/simd/simd_rep.h"
 
-/* A partial chunk of m < VF_N values, zero-padded. */
+/* A partial chunk of m < VF_LANES values, zero-padded. */
 static vf wide_load_part(const uint8_t *p, int m)
 {
-    uint8_t chunk[VF_N * WIDE_BYTES] = { 0 };
+    uint8_t chunk[VF_LANES * WIDE_BYTES] = { 0 };
     memcpy(chunk, p, (size_t)m * WIDE_BYTES);
     return WIDE_LOAD(chunk);
 }
 
 static vf float_load_part(const float *p, int m)
 {
-    float chunk[VF_N] = { 0 };
+    float chunk[VF_LANES] = { 0 };
     memcpy(chunk, p, (size_t)m * sizeof *p);
     return vf_load(chunk);
 }
@@ -65,7 +65,7 @@ static vf float_load_part(const float *p, int m)
     {                                                                                               \
         int c = 0;                                                                                  \
         GRID##Q##x##K(SC_ZERO)                                                                      \
-        for (; c + VF_N <= d; c += VF_N) {                                                          \
+        for (; c + VF_LANES <= d; c += VF_LANES) {                                                          \
             REP##K(SC_KEY)                                                                          \
             REP##Q(SC_QUERY##K)                                                                     \
         }                                                                                           \
@@ -139,9 +139,9 @@ static void wide_score(const void *param, const float *qp, size_t ldq, int r, co
     }
 }
 
-#define AX_LOAD(j, c) vf a##j##c = vf_load(acc + (j) * lda + (c) * VF_N);
-#define AX_STORE(j, c) vf_store(acc + (j) * lda + (c) * VF_N, a##j##c);
-#define AX_VALUE(c) vf x##c = WIDE_LOAD(v + (c) * VF_N * WIDE_BYTES);
+#define AX_LOAD(j, c) vf a##j##c = vf_load(acc + (j) * lda + (c) * VF_LANES);
+#define AX_STORE(j, c) vf_store(acc + (j) * lda + (c) * VF_LANES, a##j##c);
+#define AX_VALUE(c) vf x##c = WIDE_LOAD(v + (c) * VF_LANES * WIDE_BYTES);
 #define AX_FMA(j, c) a##j##c = vf_fma(y, x##c, a##j##c);
 #define AX_WEIGHT1(j) { vf y = vf_set1(w[(j) * ldw + (size_t)i]); ROW1(AX_FMA, j) }
 #define AX_WEIGHT2(j) { vf y = vf_set1(w[(j) * ldw + (size_t)i]); ROW2(AX_FMA, j) }
@@ -178,13 +178,13 @@ AXPY_TILE(6, 1)
 typedef void (*axpy_tile_fn)(const float *w, size_t ldw, const uint8_t *v, size_t stride, int n, float *acc,
                              size_t lda);
 
-/* The last d % VF_N columns, through a padded copy. */
+/* The last d % VF_LANES columns, through a padded copy. */
 static void axpy_rest(const float *w, size_t ldw, int q, const uint8_t *v, size_t stride, int n, float *acc,
                       size_t lda, int m)
 {
     for (int j = 0; j < q; j++) {
         vf a = float_load_part(acc + (size_t)j * lda, m);
-        float out[VF_N];
+        float out[VF_LANES];
         for (int i = 0; i < n; i++)
             a = vf_fma(vf_set1(w[(size_t)j * ldw + (size_t)i]), wide_load_part(v + (size_t)i * stride, m), a);
         vf_store(out, a);
@@ -230,10 +230,10 @@ static void axpy_columns(const float *w, size_t ldw, int r, const uint8_t *rows,
         const float *wj = w + (size_t)j * ldw;
         float *a = acc + (size_t)j * lda;
         q = axpy_rows(r - j);
-        while (c + VF_N <= d) {
-            axpy_tile tile = axpy_choose(q, (d - c) / VF_N);
+        while (c + VF_LANES <= d) {
+            axpy_tile tile = axpy_choose(q, (d - c) / VF_LANES);
             tile.fn(wj, ldw, rows + (size_t)c * WIDE_BYTES, stride, n, a + c, lda);
-            c += tile.width * VF_N;
+            c += tile.width * VF_LANES;
         }
         if (c < d)
             axpy_rest(wj, ldw, q, rows + (size_t)c * WIDE_BYTES, stride, n, a + c, lda, d - c);
@@ -253,7 +253,7 @@ static void axpy_prefetch(const uint8_t *rows, size_t stride, int n, size_t row_
 static void wide_axpy(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                       float *acc, size_t lda, int d)
 {
-    int panel = r > 6 ? 2 * VF_N : d;
+    int panel = r > 6 ? 2 * VF_LANES : d;
 
     (void)param;
     if (r <= 6)

@@ -1,4 +1,4 @@
-/* attn_body.h: attn over pages; included by attn_<isa>.c after its vec header.
+/* attn_body.h: attn over pages; included by attn_<isa>.c after vf_<isa>.h.
  *
  * A BLOCK is the tokens of one sequence that lie in one page; its rows are tokens x query heads of one KV head.  Every
  * row walks its context page by page with an online softmax, starts afresh at each split (KVANT_SPLIT tokens), and
@@ -18,12 +18,12 @@ enum {
 static void merge_row(state *x, int i, const state *y, int j, int ld_enc, int ld_tail)
 {
     const float m = x->m[i] > y->m[j] ? x->m[i] : y->m[j];
-    const vf cx = vf_set(exp2_one(x->m[i] - m)), cy = vf_set(exp2_one(y->m[j] - m));
+    const vf cx = vf_set1(exp2_one(x->m[i] - m)), cy = vf_set1(exp2_one(y->m[j] - m));
     float *ex = x->enc + (size_t)i * (size_t)ld_enc, *tx = x->tail + (size_t)i * (size_t)ld_tail;
     const float *ey = y->enc + (size_t)j * (size_t)ld_enc, *ty = y->tail + (size_t)j * (size_t)ld_tail;
     float lanes[VF_LANES];
 
-    vf_store(lanes, vf_fma(vf_set(y->l[j]), cy, vf_mul(vf_set(x->l[i]), cx)));
+    vf_store(lanes, vf_fma(vf_set1(y->l[j]), cy, vf_mul(vf_set1(x->l[i]), cx)));
     x->l[i] = lanes[0];
     x->m[i] = m;
     for (int e = 0; e < ld_enc; e += VF_LANES)
@@ -75,7 +75,7 @@ static void finish_row(const page_call *c, const state *x, int i, int head, int 
 
         if (x->used_tail)
             y = vf_add(y, vf_load_n(tail + e, n));
-        vf_store_n(out + e, vf_mul(y, vf_set(inverse)), n);
+        vf_store_n(out + e, vf_mul(y, vf_set1(inverse)), n);
     }
 }
 
@@ -246,6 +246,6 @@ static size_t attn_local(const void *args)
     return bench_layout(&c, NULL, NULL) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(attn) = {
+const kvant_cpu_kernel VF_KERNEL(attn) = {
     .stages = 2, .fn = { attn_units, attn_merge }, .shared_bytes = attn_shared, .local_bytes = attn_local
 };

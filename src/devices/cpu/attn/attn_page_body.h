@@ -282,21 +282,21 @@ static float exp2_one(float x)
 {
     float y[VF_LANES];
 
-    vf_store(y, vf_exp2(vf_set(x)));
+    vf_store(y, vf_exp2(vf_set1(x)));
     return y[0];
 }
 
 static void scale_floats(float *x, int n, float by)
 {
     for (int i = 0; i < n; i += VF_LANES)
-        vf_store(x + i, vf_mul(vf_load(x + i), vf_set(by)));
+        vf_store(x + i, vf_mul(vf_load(x + i), vf_set1(by)));
 }
 
 /* Scores beyond 2^20 to weights: an exact product less a rounded maximum would be anything but 0 for the greatest. */
 static void weigh_great(float *s, int n, float scale, float m)
 {
     for (int i = 0; i < n; i += VF_LANES)
-        vf_store(s + i, vf_exp2(vf_sub(vf_mul(vf_load(s + i), vf_set(scale)), vf_set(m))));
+        vf_store(s + i, vf_exp2(vf_sub(vf_mul(vf_load(s + i), vf_set1(scale)), vf_set1(m))));
 }
 
 /* One row of a page: scores s[n] -> weights 2^(scale*s - max), with the row's state brought to the new maximum.
@@ -312,12 +312,12 @@ static void softmax_row(float *s, int n, float scale, int row, const part_scratc
     top = vf_load(s);
     for (int i = VF_LANES; i < whole; i += VF_LANES)
         top = vf_max(top, vf_load(s + i));
-    const float here = vf_hmax(top) * scale, m = here > w->m[row] ? here : w->m[row];
+    const float here = vf_reduce_max(top) * scale, m = here > w->m[row] ? here : w->m[row];
     if (m > 0x1p20f || m < -0x1p20f)
         weigh_great(s, whole, scale, m);
     else
         for (int i = 0; i < whole; i += VF_LANES)
-            vf_store(s + i, vf_exp2(vf_fma(vf_load(s + i), vf_set(scale), vf_set(-m))));
+            vf_store(s + i, vf_exp2(vf_fma(vf_load(s + i), vf_set1(scale), vf_set1(-m))));
     for (int i = n; i < whole; i++)
         s[i] = 0.0f; /* ... and no weight */
     for (int i = 0; i < whole; i += VF_LANES)
@@ -331,7 +331,7 @@ static void softmax_row(float *s, int n, float scale, int row, const part_scratc
             scale_floats(w->tail + (size_t)row * (size_t)b->ld_tail, b->ld_tail, fade);
     }
     w->m[row] = m;
-    w->l[row] += vf_sum(sum);
+    w->l[row] += vf_reduce_add(sum);
 }
 
 /* Keys of page j that a row of the block sees: all before the block's own page, on it those up to its token. */
@@ -372,12 +372,12 @@ static void score_page(const page_call *c, const block *bl, const source *k, int
 /* s = cap * tanh(scale * s / cap), as cap - 2 cap / (1 + e^(2 scale s / cap)). */
 static void cap_row(float *s, int n, float scale, float cap)
 {
-    const vf by = vf_set(2.0f * 0x1.715476p+0f * scale / cap), one = vf_set(1.0f), two = vf_set(2.0f * cap);
+    const vf by = vf_set1(2.0f * 0x1.715476p+0f * scale / cap), one = vf_set1(1.0f), two = vf_set1(2.0f * cap);
 
     for (int i = 0; i < n; i += VF_LANES) {
-        const vf e = vf_exp2(vf_min(vf_set(126.0f), vf_mul(vf_load(s + i), by)));
+        const vf e = vf_exp2(vf_min(vf_set1(126.0f), vf_mul(vf_load(s + i), by)));
 
-        vf_store(s + i, vf_sub(vf_set(cap), vf_div(two, vf_add(one, e))));
+        vf_store(s + i, vf_sub(vf_set1(cap), vf_div(two, vf_add(one, e))));
     }
 }
 

@@ -70,4 +70,4 @@ static size_t attn_score_local(const void *args)
     return bench_layout(&c, NULL, NULL) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(attn_score) = { .stages = 1, .fn = { attn_score }, .local_bytes = attn_score_local };
+const kvant_cpu_kernel VF_KERNEL(attn_score) = { .stages = 1, .fn = { attn_score }, .local_bytes = attn_score_local };

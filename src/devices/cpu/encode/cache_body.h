@@ -1,5 +1,5 @@
 /* cache_body.h: cache_write, page_seal and cache_read through the fastest kernels of the format; included by
- * cache_<isa>.c after its vec header.  Units are (row, head) pairs. */
+ * cache_<isa>.c after vf_<isa>.h.  Units are (row, head) pairs. */
 #include <string.h>
 #include "ops/op_util.h"
 
@@ -13,11 +13,11 @@ static void to_half(const float *x, uint16_t *y, int d)
     int i = 0;
 
     for (; i + VF_LANES <= d; i += VF_LANES)
-        vf_store_half(y + i, vf_load(x + i));
+        vf_store_f16(y + i, vf_load(x + i));
     if (i < d) {
         uint16_t tail[VF_LANES];
 
-        vf_store_half(tail, vf_load_n(x + i, d - i));
+        vf_store_f16(tail, vf_load_n(x + i, d - i));
         memcpy(y + i, tail, (size_t)(d - i) * sizeof(uint16_t));
     }
 }
@@ -27,12 +27,12 @@ static void from_half(const uint16_t *x, float *y, int d)
     int i = 0;
 
     for (; i + VF_LANES <= d; i += VF_LANES)
-        vf_store(y + i, vf_load_half(x + i));
+        vf_store(y + i, vf_load_f16(x + i));
     if (i < d) {
         uint16_t tail[VF_LANES] = { 0 };
 
         memcpy(tail, x + i, (size_t)(d - i) * sizeof(uint16_t));
-        vf_store_n(y + i, vf_load_half(tail), d - i);
+        vf_store_n(y + i, vf_load_f16(tail), d - i);
     }
 }
 
@@ -85,7 +85,7 @@ static size_t cache_local(const void *args)
     return (size_t)ROW_FLOATS * 2 * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(cache_write) = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
+const kvant_cpu_kernel VF_KERNEL(cache_write) = { .stages = 1, .fn = { cache_write }, .local_bytes = cache_local };
 
 /* Rows of one page and head, SEAL_ROWS from row r on. */
 static void seal_rows(const kvant_page_seal_args *a, const kvant_format_kernels *k, int i, int h, int r, float *local)
@@ -143,7 +143,7 @@ static size_t seal_local(const void *args)
     return (a->side.fmt->flags & KVANT_FORMAT_PAGE ? page : (size_t)ROW_FLOATS * (1 + SEAL_ROWS)) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = seal_local };
+const kvant_cpu_kernel VF_KERNEL(page_seal) = { .stages = 1, .fn = { page_seal }, .local_bytes = seal_local };
 
 static void cache_read(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -168,4 +168,4 @@ static void cache_read(const void *args, int part, int parts, const kvant_work *
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(cache_read) = { .stages = 1, .fn = { cache_read }, .local_bytes = cache_local };
+const kvant_cpu_kernel VF_KERNEL(cache_read) = { .stages = 1, .fn = { cache_read }, .local_bytes = cache_local };

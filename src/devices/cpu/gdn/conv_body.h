@@ -1,4 +1,4 @@
-/* conv_body.h: conv_step and conv_chunk on vectors of channels; included by conv_<isa>.c after its vec header.
+/* conv_body.h: conv_step and conv_chunk on vectors of channels; included by conv_<isa>.c after vf_<isa>.h.
  *
  * A unit is a block of channels of ALL sequences: it first copies the windows that another sequence may overwrite
  * (slots that are read and written by different sequences), then computes.  Units share nothing: one stage is enough,
@@ -196,5 +196,5 @@ static size_t conv_chunk_local(const void *args)
     return conv_local(args, PROMPT);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(conv_step) = { .stages = 1, .fn = { conv_step }, .local_bytes = conv_step_local };
-const kvant_cpu_kernel VEC_KERNEL(conv_chunk) = { .stages = 1, .fn = { conv_chunk }, .local_bytes = conv_chunk_local };
+const kvant_cpu_kernel VF_KERNEL(conv_step) = { .stages = 1, .fn = { conv_step }, .local_bytes = conv_step_local };
+const kvant_cpu_kernel VF_KERNEL(conv_chunk) = { .stages = 1, .fn = { conv_chunk }, .local_bytes = conv_chunk_local };

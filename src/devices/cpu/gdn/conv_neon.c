@@ -1,3 +1,3 @@
 /* conv_neon.c: conv_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
+#include "base/simd/vf_neon.h"
 #include "devices/cpu/gdn/conv_body.h"

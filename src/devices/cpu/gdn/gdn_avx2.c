@@ -1,4 +1,4 @@
 /* gdn_avx2.c: gdn_body.h and gdn_chunk_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
+#include "base/simd/vf_avx2.h"
 #include "devices/cpu/gdn/gdn_body.h"
 #include "devices/cpu/gdn/gdn_chunk_body.h"

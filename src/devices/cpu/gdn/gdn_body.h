@@ -1,4 +1,4 @@
-/* gdn_body.h: gdn_step on vectors; included by gdn_<isa>.c after its vec header, before gdn_chunk_body.h.
+/* gdn_body.h: gdn_step on vectors; included by gdn_<isa>.c after vf_<isa>.h, before gdn_chunk_body.h.
  *
  * A unit is a block of value columns of one head of ALL sequences: it first copies the columns that another sequence
  * may overwrite (slots read and written by different sequences), then computes in place.  Columns are independent,
@@ -111,7 +111,7 @@ static float exp_one(float x)
 {
     float y[VF_LANES];
 
-    vf_store(y, vf_exp(vf_set(x)));
+    vf_store(y, vf_exp(vf_set1(x)));
     return y[0];
 }
 
@@ -121,7 +121,7 @@ static float exp_one(float x)
 #define ZERO(c)      vf p##c = vf_zero(), o##c = vf_zero();
 #define READ(c)      p##c = vf_fma(vf_load(src + c * dk + i), k, p##c);
 #define READ_REST(c) p##c = vf_fma(vf_load_n(src + c * dk + i, dk - i), k, p##c);
-#define ERROR(c)     const vf u##c = vf_set(t->beta * (t->v[j + c] - decay * vf_sum(p##c)));
+#define ERROR(c)     const vf u##c = vf_set1(t->beta * (t->v[j + c] - decay * vf_reduce_add(p##c)));
 #define UPDATE(c)                                                                                                      \
     s = vf_fma(k, u##c, vf_mul(vf_load(src + c * dk + i), fade));                                                      \
     vf_store(dst + c * dk + i, s);                                                                                     \
@@ -130,7 +130,7 @@ static float exp_one(float x)
     s = vf_fma(k, u##c, vf_mul(vf_load_n(src + c * dk + i, dk - i), fade));                                            \
     vf_store_n(dst + c * dk + i, s, dk - i);                                                                           \
     o##c = vf_fma(s, q, o##c);
-#define OUTPUT(c) t->o[j + c] = scale * vf_sum(o##c);
+#define OUTPUT(c) t->o[j + c] = scale * vf_reduce_add(o##c);
 
 /* Columns j.. of one token: src -> dst, which may be the same.  p = decay S^T KEY; S = FADE S + k u^T; o = S^T q. */
 #define STEP_DEFINE(name, COLUMNS, KEY, FADE, FADE_REST)                                                               \
@@ -160,8 +160,8 @@ static float exp_one(float x)
         COLUMNS(OUTPUT)                                                                                                \
     }
 
-STEP_DEFINE(step_4, COLUMNS4, t->k, vf_set(decay), vf_set(decay))
-STEP_DEFINE(step_1, COLUMNS1, t->k, vf_set(decay), vf_set(decay))
+STEP_DEFINE(step_4, COLUMNS4, t->k, vf_set1(decay), vf_set1(decay))
+STEP_DEFINE(step_1, COLUMNS1, t->k, vf_set1(decay), vf_set1(decay))
 STEP_DEFINE(channels_4, COLUMNS4, t->faded, vf_load(t->fade + i), vf_load_n(t->fade + i, dk - i))
 STEP_DEFINE(channels_1, COLUMNS1, t->faded, vf_load(t->fade + i), vf_load_n(t->fade + i, dk - i))
 
@@ -251,4 +251,4 @@ static size_t gdn_step_local(const void *args)
            count_moved(&a->seqs, DECODE) * columns_bytes(a, STEP_COLUMNS);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_step) = { .stages = 1, .fn = { gdn_step }, .local_bytes = gdn_step_local };
+const kvant_cpu_kernel VF_KERNEL(gdn_step) = { .stages = 1, .fn = { gdn_step }, .local_bytes = gdn_step_local };

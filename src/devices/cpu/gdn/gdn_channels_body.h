@@ -104,8 +104,8 @@ static void channel_inside(const kvant_gdn_args *a, const token *first, int b, i
                 sa = vf_fma(vf_load_n(kt + i, m), x, sa);
                 sp = vf_fma(vf_load_n(qt + i, m), x, sp);
             }
-            w->a[(b + t) * CHUNK + b + j] = vf_sum(sa);
-            w->p[(b + t) * CHUNK + b + j] = vf_sum(sp);
+            w->a[(b + t) * CHUNK + b + j] = vf_reduce_add(sa);
+            w->p[(b + t) * CHUNK + b + j] = vf_reduce_add(sp);
         }
 }
 
@@ -122,7 +122,7 @@ static void channel_matrices(const kvant_gdn_args *a, int v, int lo, int n, chun
         channel_inside(a, &first, b, rows, w);
     }
     for (int t = 0; t < n; t++) {
-        const vf beta = vf_set(-a->beta[(int64_t)(lo + t) * a->hv + v]);
+        const vf beta = vf_set1(-a->beta[(int64_t)(lo + t) * a->hv + v]);
         for (int j = 0; j <= t; j += VF_LANES)
             vf_store(w->a + t * CHUNK + j, vf_mul(vf_load(w->a + t * CHUNK + j), beta));
     }

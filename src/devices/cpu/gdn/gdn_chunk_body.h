@@ -39,7 +39,7 @@ typedef struct chunk {
 #define TILE_LOAD(i)                                                                                                   \
     vf x##i = add ? vf_load(c + i * ldc) : vf_zero(), y##i = add ? vf_load(c + i * ldc + VF_LANES) : vf_zero();
 #define TILE_STEP(i)                                                                                                   \
-    x = vf_set(a[i * ra]);                                                                                             \
+    x = vf_set1(a[i * ra]);                                                                                            \
     x##i = vf_fma(x, b0, x##i);                                                                                        \
     y##i = vf_fma(x, b1, y##i);
 #define TILE_STORE(i)                                                                                                  \
@@ -90,7 +90,7 @@ static void row_product(const float *a, const float *b, float *row, int ld, int 
         vf r0 = vf_load(row + j), r1 = vf_load(row + j + VF_LANES);
 
         for (int k = 0; k < depth; k++) {
-            const vf x = vf_set(a[k]);
+            const vf x = vf_set1(a[k]);
             r0 = vf_fma(x, vf_load(b + (int64_t)k * ld + j), r0);
             r1 = vf_fma(x, vf_load(b + (int64_t)k * ld + j + VF_LANES), r1);
         }
@@ -102,7 +102,7 @@ static void row_product(const float *a, const float *b, float *row, int ld, int 
 static void scale_row(float *row, int ld, float by)
 {
     for (int j = 0; j < ld; j += VF_LANES)
-        vf_store(row + j, vf_mul(vf_load(row + j), vf_set(by)));
+        vf_store(row + j, vf_mul(vf_load(row + j), vf_set1(by)));
 }
 
 /* Keys transposed, columns behind n zero. */
@@ -147,7 +147,7 @@ static void chunk_matrices(const kvant_gdn_args *a, int v, int lo, int n, chunk 
         decays(w, w->c[t], t + 1, w->line);
         for (int j = 0; j <= t; j += VF_LANES) {
             const vf d = vf_load(w->line + j);
-            vf_store(row_a + j, vf_mul(vf_mul(vf_load(row_a + j), d), vf_set(beta)));
+            vf_store(row_a + j, vf_mul(vf_mul(vf_load(row_a + j), d), vf_set1(beta)));
             vf_store(row_p + j, vf_mul(vf_load(row_p + j), d));
         }
         w->decay[t] = exp_one((float)w->c[t]);
@@ -172,7 +172,7 @@ static void chunk_solve(const kvant_gdn_args *a, int v, int lo, int n, int j0, i
     for (int t = 0; t < n; t++) {
         const float *value = first.v + t * a->ldv + j0;
         float *row = w->u + (int64_t)t * w->ld;
-        const vf fade = vf_set(w->decay[t]), beta = vf_set(a->beta[(int64_t)(lo + t) * a->hv + v]);
+        const vf fade = vf_set1(w->decay[t]), beta = vf_set1(a->beta[(int64_t)(lo + t) * a->hv + v]);
 
         for (int j = 0; j < columns; j += VF_LANES) {
             const vf x = vf_load_n(value + j, columns - j < VF_LANES ? columns - j : VF_LANES);
@@ -192,7 +192,7 @@ static void chunk_solve(const kvant_gdn_args *a, int v, int lo, int n, int j0, i
 static void chunk_output(const kvant_gdn_args *a, int v, int lo, int n, int j0, int columns, const chunk *w)
 {
     const token first = token_at(a, lo, v);
-    const vf scale = vf_set(1.0f / sqrtf((float)a->dk));
+    const vf scale = vf_set1(1.0f / sqrtf((float)a->dk));
 
     product(w->q, w->ldq, 1, w->w, w->ld, w->o, w->ld, n, w->ld, a->dk, 0);
     for (int t = 0; t < n; t++)
@@ -363,4 +363,4 @@ static size_t gdn_chunk_local(const void *args)
     return chunk_layout(a, a->dv, NULL, NULL) * sizeof(float) + moved;
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_chunk) = { .stages = 1, .fn = { gdn_chunk }, .local_bytes = gdn_chunk_local };
+const kvant_cpu_kernel VF_KERNEL(gdn_chunk) = { .stages = 1, .fn = { gdn_chunk }, .local_bytes = gdn_chunk_local };

@@ -1,3 +1,3 @@
 /* ssm_avx2.c: ssm_body.h compiled for AVX2. */
-#include "devices/cpu/vec_avx2.h"
+#include "base/simd/vf_avx2.h"
 #include "devices/cpu/gdn/ssm_body.h"

@@ -1,4 +1,4 @@
-/* ssm_body.h: ssm_step and ssm_chunk on vectors; included by ssm_<isa>.c after its vec header.
+/* ssm_body.h: ssm_step and ssm_chunk on vectors; included by ssm_<isa>.c after vf_<isa>.h.
  *
  * A unit is a block of state rows of one head of ALL sequences: it first copies the rows that another sequence may
  * overwrite (slots read and written by different sequences), then computes.  Rows are independent, units share nothing:
@@ -86,9 +86,9 @@ static token token_at(const kvant_ssm_args *a, int i, int j)
 /* Four rows of the state through one token: S = decay S + (dt x) B; y = <S, C> + D x. */
 static void rows_4(const token *t, float *s, int room, int n, int r)
 {
-    const vf fade = vf_set(t->decay);
-    const vf x0 = vf_set(t->dt * t->x[r]), x1 = vf_set(t->dt * t->x[r + 1]), x2 = vf_set(t->dt * t->x[r + 2]),
-             x3 = vf_set(t->dt * t->x[r + 3]);
+    const vf fade = vf_set1(t->decay);
+    const vf x0 = vf_set1(t->dt * t->x[r]), x1 = vf_set1(t->dt * t->x[r + 1]), x2 = vf_set1(t->dt * t->x[r + 2]),
+             x3 = vf_set1(t->dt * t->x[r + 3]);
     vf y0 = vf_zero(), y1 = vf_zero(), y2 = vf_zero(), y3 = vf_zero();
 
     for (int i = 0; i < n; i += VF_LANES, s += VF_LANES) {
@@ -108,15 +108,15 @@ static void rows_4(const token *t, float *s, int room, int n, int r)
         y2 = vf_fma(s2, c, y2);
         y3 = vf_fma(s3, c, y3);
     }
-    t->y[r] = vf_sum(y0) + t->d * t->x[r];
-    t->y[r + 1] = vf_sum(y1) + t->d * t->x[r + 1];
-    t->y[r + 2] = vf_sum(y2) + t->d * t->x[r + 2];
-    t->y[r + 3] = vf_sum(y3) + t->d * t->x[r + 3];
+    t->y[r] = vf_reduce_add(y0) + t->d * t->x[r];
+    t->y[r + 1] = vf_reduce_add(y1) + t->d * t->x[r + 1];
+    t->y[r + 2] = vf_reduce_add(y2) + t->d * t->x[r + 2];
+    t->y[r + 3] = vf_reduce_add(y3) + t->d * t->x[r + 3];
 }
 
 static void row_1(const token *t, float *s, int n, int r)
 {
-    const vf fade = vf_set(t->decay), x = vf_set(t->dt * t->x[r]);
+    const vf fade = vf_set1(t->decay), x = vf_set1(t->dt * t->x[r]);
     vf y = vf_zero();
 
     for (int i = 0; i < n; i += VF_LANES) {
@@ -126,7 +126,7 @@ static void row_1(const token *t, float *s, int n, int r)
         vf_store(s + i, next);
         y = vf_fma(next, vf_load_n(t->c + i, left), y);
     }
-    t->y[r] = vf_sum(y) + t->d * t->x[r];
+    t->y[r] = vf_reduce_add(y) + t->d * t->x[r];
 }
 
 /* All tokens of sequence s over rows r0.. of head j, which lie in `state`. */
@@ -202,5 +202,5 @@ static size_t ssm_chunk_local(const void *args)
     return ssm_local(args, PROMPT);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(ssm_step) = { .stages = 1, .fn = { ssm_step }, .local_bytes = ssm_step_local };
-const kvant_cpu_kernel VEC_KERNEL(ssm_chunk) = { .stages = 1, .fn = { ssm_chunk }, .local_bytes = ssm_chunk_local };
+const kvant_cpu_kernel VF_KERNEL(ssm_step) = { .stages = 1, .fn = { ssm_step }, .local_bytes = ssm_step_local };
+const kvant_cpu_kernel VF_KERNEL(ssm_chunk) = { .stages = 1, .fn = { ssm_chunk }, .local_bytes = ssm_chunk_local };

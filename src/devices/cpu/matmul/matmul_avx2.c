@@ -1,14 +1,14 @@
 /* matmul_avx2.c: matmul with 8-lane vectors (matmul_tiles8.h). */
 #include "devices/cpu/matmul/matmul_int.h"
 #include "devices/cpu/matmul/matmul_kernels.h"
-#include "devices/cpu/vec_avx2.h"
+#include "base/simd/vf_avx2.h"
 
 /* BF16 pairs: lane i holds W[k] in the low and W[k+1] in the high half of output i. */
 typedef __m256i vpair;
 
 static inline vpair vpair_load(const uint8_t *p)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return load256(p);
 }
 
 static inline vf vpair_lo(vpair v)

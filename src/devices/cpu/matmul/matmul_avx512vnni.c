@@ -6,7 +6,6 @@
 /* See matmul_int_avx2.c: gcc regroups or delays chains of integer vector additions and then spills. */
 #pragma GCC optimize("no-tree-reassoc", "no-tree-ter")
 #endif
-#include <string.h>
 #include "devices/cpu/matmul/matmul_int.h"
 #include "devices/cpu/matmul/matmul_kernels.h"
 #include "devices/cpu/matmul/matmul_wide_avx512.h"
@@ -16,43 +15,16 @@ TILES_512_BIG(TILE, F32)
 TILES_512(TILE, F16)
 TILES_512(TILE, BF16)
 
-static inline __m512i load512(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-
-static inline __m512i broadcast4(const void *p)
-{
-    int32_t v;
-
-    memcpy(&v, p, sizeof v);
-    return _mm512_set1_epi32(v);
-}
-
 /* ---- scales: 16 floats ---- */
-
-static inline __m512 scale_f16(const uint8_t *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
-}
-
-static inline __m512 scale_bf16(const uint8_t *p)
-{
-    __m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-
-    return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-}
 
 static inline __m512 times_u8(__m512 d, const uint8_t *n)
 {
-    return _mm512_mul_ps(d,
-                         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load128(n))));
 }
 
 static inline __m512 times_i8(__m512 d, const uint8_t *n)
 {
-    return _mm512_mul_ps(d,
-                         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)n))));
+    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load128(n))));
 }
 
 /* scales_<kind>(h, record, block, folds, fold), mins_<kind>: of one fold of a block. */
@@ -61,19 +33,19 @@ static inline __m512 times_i8(__m512 d, const uint8_t *n)
 static inline __m512 scales_f16(SCALES_ARGS)
 {
     (void)h, (void)b, (void)folds, (void)fold;
-    return scale_f16(rec);
+    return vf_load_f16(rec);
 }
 
 static inline __m512 scales_bf16(SCALES_ARGS)
 {
     (void)h, (void)b, (void)folds;
-    return scale_bf16(rec + fold * 32);
+    return vf_load_bf16(rec + fold * 32);
 }
 #define scales_f16_min scales_f16
 
 static inline __m512 scales_sub(SCALES_ARGS)
 {
-    return times_i8(scale_f16(rec), rec + 32 + ((b & h->last) * folds + fold) * PANEL);
+    return times_i8(vf_load_f16(rec), rec + 32 + ((b & h->last) * folds + fold) * PANEL);
 }
 
 static inline __attribute__((unused)) __m512 scales_part(SCALES_ARGS) /* no type of today with digits */
@@ -83,7 +55,7 @@ static inline __attribute__((unused)) __m512 scales_part(SCALES_ARGS) /* no type
 
 static inline __m512 scales_sub_min(SCALES_ARGS)
 {
-    return times_u8(scale_f16(rec), rec + 64 + ((b & h->last) * 2 * folds + fold) * PANEL);
+    return times_u8(vf_load_f16(rec), rec + 64 + ((b & h->last) * 2 * folds + fold) * PANEL);
 }
 
 static inline __m512 with_sign(const matmul_packed *h, __m512 v)
@@ -94,12 +66,12 @@ static inline __m512 with_sign(const matmul_packed *h, __m512 v)
 static inline __m512 mins_f16_min(SCALES_ARGS)
 {
     (void)b, (void)folds, (void)fold;
-    return with_sign(h, scale_f16(rec + 32));
+    return with_sign(h, vf_load_f16(rec + 32));
 }
 
 static inline __m512 mins_sub_min(SCALES_ARGS)
 {
-    return with_sign(h, times_u8(scale_f16(rec + 32), rec + 64 + ((b & h->last) * 2 * folds + folds + fold) * PANEL));
+    return with_sign(h, times_u8(vf_load_f16(rec + 32), rec + 64 + ((b & h->last) * 2 * folds + folds + fold) * PANEL));
 }
 
 /* Layouts without minima never call these. */
@@ -118,7 +90,7 @@ enum { WHOLE_byte = 128, WHOLE_wide = 128, WHOLE_nibble = 0, WHOLE_table = 0, WH
 /* The 16 levels as unsigned bytes, in every quarter. */
 static inline __m512i levels_of(const matmul_packed *h, int centre)
 {
-    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)h->levels));
+    __m512i v = _mm512_broadcast_i32x4(load128(h->levels));
 
     return _mm512_add_epi8(v, _mm512_set1_epi8((char)centre));
 }
@@ -223,7 +195,7 @@ static const matmul_unpack_fn unpack_table[LAYOUT_COUNT] = { INT_LAYOUTS(UNPACK_
 #define V_INIT(r, P) __m512 f##r = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + (r) * ldy);
 #define V_SAVE(r, P) _mm512_storeu_ps(y + (r) * ldy, f##r);
 #define V_BEGIN(r, P) __m512i a##r = start;
-#define V_DOT(r, P) a##r = _mm512_dpbusd_epi32(a##r, broadcast4(x + (r) * k), wv);
+#define V_DOT(r, P) a##r = _mm512_dpbusd_epi32(a##r, vb_splat4(x + (r) * k), wv);
 #define V_FOLD(r, P)                                                                                             \
     f##r = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a##r), _mm512_mul_ps(scale, _mm512_set1_ps(dx[(r) * blocks_all])), f##r);
 #define V_MIN(r, group_k)                                                                                        \
@@ -290,8 +262,8 @@ static const matmul_int_tile_fn tile_table[LAYOUT_COUNT][TILE_ROWS + 1] = { INT_
                 int32_t off = -centre * (FOLDS == 1 ? sum[0] + sum[1] : sum[i]);                                       \
                 __m512i even = _mm512_set1_epi32(off), odd = _mm512_setzero_si512();                                   \
                 _Pragma("GCC unroll 4") for (int g = i * (group_k) / 4; g < (i + 1) * (group_k) / 4; g += 2) {         \
-                    even = _mm512_dpbusd_epi32(even, raw_##store(codes, g, t), broadcast4(x + g * 4));                 \
-                    odd = _mm512_dpbusd_epi32(odd, raw_##store(codes, g + 1, t), broadcast4(x + g * 4 + 4));           \
+                    even = _mm512_dpbusd_epi32(even, raw_##store(codes, g, t), vb_splat4(x + g * 4));                 \
+                    odd = _mm512_dpbusd_epi32(odd, raw_##store(codes, g + 1, t), vb_splat4(x + g * 4 + 4));           \
                 }                                                                                                      \
                 __m512 v = _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));                                            \
                 __m512 scale = scales_##scales(h, rec, b, FOLDS, i);                                                   \

@@ -1,4 +1,4 @@
-/* matmul_body.h: the f32 register tiles, written once for every vector width (vec_avx2.h, vec_avx512.h).
+/* matmul_body.h: the f32 register tiles, written once for every vector width (vf_<isa>.h).
  * A tile holds R rows x P panels of sums in registers and walks k once; the accumulators are named variables made by
  * macros, because arrays of vectors do not reliably stay in registers at -O2.
  *
@@ -58,17 +58,17 @@
  * it would cost the registers that the accumulators need. */
 #define W_AT(p, s, bytes) (w + (p) * stride + (s) * VF_LANES * (bytes))
 #define W_F32(p, s) vf_load((const float *)(const void *)W_AT(p, s, 4))
-#define W_F16(p, s) vf_load_half((const uint16_t *)(const void *)W_AT(p, s, 2))
+#define W_F16(p, s) vf_load_f16(W_AT(p, s, 2))
 #define W_LO(p, s) vpair_lo(vpair_load(W_AT(p, s, 4)))
 #define W_HI(p, s) vpair_hi(vpair_load(W_AT(p, s, 4)))
 
 /* One k, many rows: the panel's vectors stay, each row is broadcast in turn. */
 #define ROWS_W(form, p, s) vf w_##p##_##s = W_##form(p, s);
 #define ROWS_FMA(r, p, s) ACC(r, p, s) = vf_fma(b, w_##p##_##s, ACC(r, p, s));
-#define ROWS_ROW(r, P) { vf b = vf_set(X_##r); P(ROWS_FMA, r) }
+#define ROWS_ROW(r, P) { vf b = vf_set1(X_##r); P(ROWS_FMA, r) }
 #define BY_ROWS(form, R, P) { P(ROWS_W, form) R(ROWS_ROW, P) }
 /* One k, many panels: the broadcasts stay, each vector is loaded in turn. */
-#define COLS_X(r, P) const vf b_##r = vf_set(X_##r);
+#define COLS_X(r, P) const vf b_##r = vf_set1(X_##r);
 #define COLS_FMA(r, ps) a_##r##_##ps = vf_fma(b_##r, wv, a_##r##_##ps);
 #define COLS_F32(R, p, s) { vf wv = W_F32(p, s); R(COLS_FMA, p##_##s) }
 #define COLS_F16(R, p, s) { vf wv = W_F16(p, s); R(COLS_FMA, p##_##s) }

@@ -2,44 +2,10 @@
 #ifndef KVANT_DEVICES_CPU_MATMUL_CODES_AVX2_H
 #define KVANT_DEVICES_CPU_MATMUL_CODES_AVX2_H
 
+#include "base/simd/vf_avx2.h"
 #include "devices/cpu/matmul/matmul_int.h"
 
-#include <immintrin.h>
-#include <string.h>
-
-static inline __m256i load256(const void *p)
-{
-    return _mm256_loadu_si256((const __m256i *)p);
-}
-
-static inline void store256(void *p, __m256i v)
-{
-    _mm256_storeu_si256((__m256i *)p, v);
-}
-
-static inline __m256i broadcast4(const void *p)
-{
-    int32_t v;
-
-    memcpy(&v, p, sizeof v);
-    return _mm256_set1_epi32(v);
-}
-
 /* ---- scales: 16 floats of one group ---- */
-
-static inline void scale_f16(const uint8_t *p, float *dst)
-{
-    _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)));
-    _mm256_storeu_ps(dst + 8, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 16))));
-}
-
-static inline void scale_bf16(const uint8_t *p, float *dst)
-{
-    for (int i = 0; i < 2; i++) {
-        __m256i v = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + i * 16)));
-        _mm256_storeu_ps(dst + i * 8, _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)));
-    }
-}
 
 /* f16 d at p times 16 small integers: u8 or i8. */
 static inline void scale_times(const uint8_t *p, const uint8_t *n, int is_signed, float *dst)
@@ -47,30 +13,17 @@ static inline void scale_times(const uint8_t *p, const uint8_t *n, int is_signed
     for (int i = 0; i < 2; i++) {
         __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(n + i * 8));
         __m256i v = is_signed ? _mm256_cvtepi8_epi32(b) : _mm256_cvtepu8_epi32(b);
-        __m256 d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + i * 16)));
-        _mm256_storeu_ps(dst + i * 8, _mm256_mul_ps(d, _mm256_cvtepi32_ps(v)));
+        vf_store(dst + i * 8, vf_mul(vf_load_f16(p + i * 16), _mm256_cvtepi32_ps(v)));
     }
 }
 
-/* 16 floats times x, or with their sign changed by `sign`. */
-static inline void scale_by(float *v, float x)
-{
-    for (int i = 0; i < PANEL; i += 8)
-        _mm256_storeu_ps(v + i, _mm256_mul_ps(_mm256_loadu_ps(v + i), _mm256_set1_ps(x)));
-}
-
+/* 16 floats with their sign changed by `sign`. */
 static inline void scale_sign(float *v, uint32_t sign)
 {
     const __m256 s = _mm256_castsi256_ps(_mm256_set1_epi32((int)sign));
 
     for (int i = 0; i < PANEL; i += 8)
-        _mm256_storeu_ps(v + i, _mm256_xor_ps(_mm256_loadu_ps(v + i), s));
-}
-
-/* Scale record of 32-block b. */
-static inline const uint8_t *record(const matmul_packed *h, const uint8_t *panel, int64_t b)
-{
-    return panel + h->scale_offset + (size_t)(b * 32 / h->span) * (size_t)h->span_bytes;
+        vf_store(v + i, _mm256_xor_ps(vf_load(v + i), s));
 }
 
 #include "devices/cpu/matmul/matmul_scales8.h"
@@ -105,7 +58,7 @@ static inline __m256i plane_one(const uint8_t *p, int g, int s)
 /* The 16 levels plus centre, in both halves. */
 static inline __m256i levels_of(const matmul_packed *h)
 {
-    __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)h->levels));
+    __m256i v = load128_twice(h->levels);
 
     return _mm256_add_epi8(v, _mm256_set1_epi8((char)h->centre));
 }

@@ -1,5 +1,5 @@
 /* matmul_f32_neon.h: the f32 tiles of matmul for every NEON rung.  Included once by each. */
-#include "devices/cpu/vec_neon.h"
+#include "base/simd/vf_neon.h"
 
 /* BF16 pairs: lane i holds W[k] in the low and W[k+1] in the high half of output i. */
 typedef struct vpair {

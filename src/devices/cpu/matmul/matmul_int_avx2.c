@@ -53,8 +53,8 @@ static inline int32_t quantise16(const float *x, __m256 id, int8_t *q8, uint8_t 
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
     __m128i n = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
 
-    _mm_storeu_si128((__m128i *)(void *)q8, n);
-    _mm_storeu_si128((__m128i *)(void *)u8, _mm_xor_si128(n, _mm_set1_epi8((char)0x80)));
+    store128(q8, n);
+    store128(u8, _mm_xor_si128(n, _mm_set1_epi8((char)0x80)));
     store256(q16, _mm256_shuffle_epi8(w, order));
     return sum8(_mm256_add_epi32(a, b));
 }
@@ -235,13 +235,13 @@ static inline void add_min(float *acc, __m256 min, __m256 sum)
 #define WORD_FIRST(r)                                               \
     __m256i a##r, c##r;                                             \
     {                                                               \
-        __m256i v = broadcast4(x + (r) * k);                        \
+        __m256i v = vb_splat4(x + (r) * k);                        \
         a##r = _mm256_madd_epi16(w0, v);                            \
         c##r = _mm256_madd_epi16(w1, v);                            \
     }
 #define WORD_NEXT(r)                                                \
     {                                                               \
-        __m256i v = broadcast4(x + (r) * k);                        \
+        __m256i v = vb_splat4(x + (r) * k);                        \
         a##r = _mm256_add_epi32(a##r, _mm256_madd_epi16(w0, v));    \
         c##r = _mm256_add_epi32(c##r, _mm256_madd_epi16(w1, v));    \
     }
@@ -285,8 +285,8 @@ static inline void add_min(float *acc, __m256 min, __m256 sum)
 
 /* Others: one half of the panel (8 outputs), four k per step; p sums in i16, a in i32. */
 #define BYTE_BEGIN(r) __m256i a##r = load256(bias), p##r;
-#define BYTE_FIRST(r) p##r = _mm256_maddubs_epi16(broadcast4(x + (r) * k), wv);
-#define BYTE_NEXT(r) p##r = _mm256_add_epi16(p##r, _mm256_maddubs_epi16(broadcast4(x + (r) * k), wv));
+#define BYTE_FIRST(r) p##r = _mm256_maddubs_epi16(vb_splat4(x + (r) * k), wv);
+#define BYTE_NEXT(r) p##r = _mm256_add_epi16(p##r, _mm256_maddubs_epi16(vb_splat4(x + (r) * k), wv));
 #define BYTE_WIDEN(r) a##r = _mm256_add_epi32(a##r, _mm256_madd_epi16(p##r, one));
 #define BYTE_FOLD(r) fold(acc + (r) * PANEL, a##r, scale, dx + (r) * blocks_all);
 #define BYTE_MIN_16(r) add_min(acc + (r) * PANEL, min, MIN_SUM(r, 16));

@@ -6,7 +6,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "base/vf_neon.h"
+#include "base/simd/vf_neon.h"
 #include "devices/cpu/matmul/matmul_drive.h"
 
 /* Defined in matmul_int_neon.c; the rows of a rung that has nothing better are those of the rung below. */
@@ -119,26 +119,6 @@ static inline weights raw_six(const uint8_t *codes, int h, int s, int8x16_t t)
 
 /* ---- scales: 16 floats of one group ---- */
 
-/* Scale record of 32-block b. */
-static inline const uint8_t *record(const matmul_packed *h, const uint8_t *panel, int64_t b)
-{
-    return panel + h->scale_offset + (size_t)(b * 32 / h->span) * (size_t)h->span_bytes;
-}
-
-static inline void scale_f16(const uint8_t *p, float *dst)
-{
-    vf_store(dst, vf_load_half(p));
-    vf_store(dst + 8, vf_load_half(p + 16));
-}
-
-static inline void scale_bf16(const uint8_t *p, float *dst)
-{
-    for (int i = 0; i < 16; i += 4) {
-        uint16x4_t v = vreinterpret_u16_u8(vld1_u8(p + 2 * i));
-        vst1q_f32(dst + i, vreinterpretq_f32_u32(vshll_n_u16(v, 16)));
-    }
-}
-
 /* f16 d at p times 16 small integers: u8 or i8. */
 static inline void scale_times(const uint8_t *p, const uint8_t *n, int is_signed, float *dst)
 {
@@ -146,17 +126,11 @@ static inline void scale_times(const uint8_t *p, const uint8_t *n, int is_signed
         int16x8_t v = is_signed ? vmovl_s8(vreinterpret_s8_u8(vld1_u8(n + i)))
                                 : vreinterpretq_s16_u16(vmovl_u8(vld1_u8(n + i)));
         vf f = { vcvtq_f32_s32(vmovl_s16(vget_low_s16(v))), vcvtq_f32_s32(vmovl_high_s16(v)) };
-        vf_store(dst + i, vf_mul(vf_load_half(p + 2 * i), f));
+        vf_store(dst + i, vf_mul(vf_load_f16(p + 2 * i), f));
     }
 }
 
-/* 16 floats times x, or with their sign changed by `sign`. */
-static inline void scale_by(float *v, float x)
-{
-    for (int i = 0; i < PANEL; i += 4)
-        vst1q_f32(v + i, vmulq_n_f32(vld1q_f32(v + i), x));
-}
-
+/* 16 floats with their sign changed by `sign`. */
 static inline void scale_sign(float *v, uint32_t sign)
 {
     for (int i = 0; i < PANEL; i += 4)

@@ -30,7 +30,7 @@ static inline dots dots_widen(dots sum, dots p)
 /* Pairs of products in i16: unsigned codes of two halves times the row's four bytes. */
 static inline dots pairs(__m256i w0, __m256i w1, const int8_t *x)
 {
-    __m256i v = broadcast4(x);
+    __m256i v = vb_splat4(x);
 
     return (dots){ _mm256_maddubs_epi16(w0, v), _mm256_maddubs_epi16(w1, v) };
 }
@@ -45,7 +45,7 @@ static inline dots pairs_add(dots p, __m256i w0, __m256i w1, const int8_t *x)
 /* Signed codes: |w| * (x with w's sign): at most 2 * 128 * 127 in a pair, which fits i16. */
 static inline dots pairs_signed(__m256i w0, __m256i w1, const int8_t *x)
 {
-    __m256i v = broadcast4(x);
+    __m256i v = vb_splat4(x);
 
     return (dots){ _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(v, w0)),
                    _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(v, w1)) };

@@ -1,5 +1,5 @@
 /* matmul_tiles8.h: the f32 tiles of matmul in 8-lane vectors, 6 x 16 (12 accumulators, 2 weights, 1 broadcast: 15 of
- * AVX2's 16 registers, 29 of NEON's 32).  Included once by matmul_avx2.c and matmul_f32_neon.h, after their vec header
+ * AVX2's 16 registers, 29 of NEON's 32).  Included once by matmul_avx2.c and matmul_f32_neon.h, after vf_<isa>.h
  * and the pairs of BF16: vpair_load, vpair_lo, vpair_hi. */
 #define SUBS(M, r, p) M(r, p, 0) M(r, p, 1)
 
@@ -21,7 +21,7 @@ static void expand_f16(const matmul_packed *h, const uint8_t *panel, int64_t k0,
 
     (void)h;
     for (int64_t i = 0; i < k * PANEL; i += VF_LANES)
-        vf_store(dst + i, vf_load_half(src + i));
+        vf_store(dst + i, vf_load_f16(src + i));
 }
 
 static void expand_bf16(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, float *dst)

@@ -1,6 +1,6 @@
 /* matmul_wide_avx512.h: the f32 tiles of matmul in 16-lane vectors, shared by the AVX-512 rungs (matmul_avx512.c and
  * matmul_avx512vnni.c).  Included once by each. */
-#include "devices/cpu/vec_avx512.h"
+#include "base/simd/vf_avx512.h"
 
 #define SUBS(M, r, p) M(r, p, 0)
 
@@ -9,7 +9,7 @@ typedef __m512i vpair;
 
 static inline vpair vpair_load(const uint8_t *p)
 {
-    return _mm512_loadu_si512(p);
+    return load512(p);
 }
 
 static inline vf vpair_lo(vpair v)
@@ -44,7 +44,7 @@ static void expand_f16(const matmul_packed *h, const uint8_t *panel, int64_t k0,
 
     (void)h;
     for (int64_t i = 0; i < k; i++)
-        vf_store(dst + i * PANEL, vf_load_half(src + i * PANEL));
+        vf_store(dst + i * PANEL, vf_load_f16(src + i * PANEL));
 }
 
 static void expand_bf16(const matmul_packed *h, const uint8_t *panel, int64_t k0, int64_t k, float *dst)

@@ -1,3 +1,3 @@
 /* elementwise_avx512.c: elementwise_body.h compiled for AVX512. */
-#include "devices/cpu/vec_avx512.h"
+#include "base/simd/vf_avx512.h"
 #include "devices/cpu/ops/elementwise_body.h"

@@ -1,5 +1,5 @@
 /* elementwise_body.h: mul, add, bias, scale, rope, swiglu, gates, gdn_gates, rows_gather on vectors; included by
- * elementwise_<isa>.c after its vec header.  Each output depends on its own inputs only. */
+ * elementwise_<isa>.c after vf_<isa>.h.  Each output depends on its own inputs only. */
 #include <string.h>
 #include "ops/op_util.h"
 
@@ -25,7 +25,7 @@ static void add(const void *args, int part, int parts, const kvant_work *work)
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(add) = { .stages = 1, .fn = { add } };
+const kvant_cpu_kernel VF_KERNEL(add) = { .stages = 1, .fn = { add } };
 
 static void bias(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -44,7 +44,7 @@ static void bias(const void *args, int part, int parts, const kvant_work *work)
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(bias) = { .stages = 1, .fn = { bias } };
+const kvant_cpu_kernel VF_KERNEL(bias) = { .stages = 1, .fn = { bias } };
 
 static void scale(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -57,18 +57,18 @@ static void scale(const void *args, int part, int parts, const kvant_work *work)
     hi = hi * BLOCK < total ? hi * BLOCK : total;
     for (int64_t i = lo * BLOCK; i < hi; i += VF_LANES) {
         const int n = least(hi - i, VF_LANES);
-        vf_store_n(a->x + i, vf_mul(vf_load_n(a->x + i, n), vf_set(a->s)), n);
+        vf_store_n(a->x + i, vf_mul(vf_load_n(a->x + i, n), vf_set1(a->s)), n);
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(scale) = { .stages = 1, .fn = { scale } };
+const kvant_cpu_kernel VF_KERNEL(scale) = { .stages = 1, .fn = { scale } };
 
 /* cap * tanh(x / cap), as cap - 2 cap / (1 + e^(2 x / cap)). */
 static void softcap(const void *args, int part, int parts, const kvant_work *work)
 {
     const kvant_softcap_args *a = args;
     const int64_t total = (int64_t)a->n * a->d;
-    const vf by = vf_set(2.0f / a->cap), cap = vf_set(a->cap), two = vf_set(2.0f * a->cap);
+    const vf by = vf_set1(2.0f / a->cap), cap = vf_set1(a->cap), two = vf_set1(2.0f * a->cap);
     int64_t lo, hi;
 
     (void)work;
@@ -77,11 +77,11 @@ static void softcap(const void *args, int part, int parts, const kvant_work *wor
     for (int64_t i = lo * BLOCK; i < hi; i += VF_LANES) {
         const int n = least(hi - i, VF_LANES);
         const vf e = vf_exp(vf_mul(vf_load_n(a->x + i, n), by));
-        vf_store_n(a->x + i, vf_sub(cap, vf_div(two, vf_add(vf_set(1.0f), e))), n);
+        vf_store_n(a->x + i, vf_sub(cap, vf_div(two, vf_add(vf_set1(1.0f), e))), n);
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(softcap) = { .stages = 1, .fn = { softcap } };
+const kvant_cpu_kernel VF_KERNEL(softcap) = { .stages = 1, .fn = { softcap } };
 
 static void mul(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -101,7 +101,7 @@ static void mul(const void *args, int part, int parts, const kvant_work *work)
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(mul) = { .stages = 1, .fn = { mul } };
+const kvant_cpu_kernel VF_KERNEL(mul) = { .stages = 1, .fn = { mul } };
 
 /* cos and sin of one position: c[i], s[i] for i < half; room for whole vectors behind them. */
 static void rope_angles(const kvant_rope_args *a, int32_t pos, float *c, float *s)
@@ -109,12 +109,12 @@ static void rope_angles(const kvant_rope_args *a, int32_t pos, float *c, float *
     const int half = a->n_rot / 2;
 
     for (int i = 0; i < half; i += VF_LANES) {
-        const vf angle = vf_mul(vf_set((float)pos), vf_load_n(a->inv_freq + i, least(half - i, VF_LANES)));
+        const vf angle = vf_mul(vf_set1((float)pos), vf_load_n(a->inv_freq + i, least(half - i, VF_LANES)));
         vf sine, cosine;
 
         vf_sincos(angle, &sine, &cosine);
-        vf_store(c + i, vf_mul(cosine, vf_set(a->mscale)));
-        vf_store(s + i, vf_mul(sine, vf_set(a->mscale)));
+        vf_store(c + i, vf_mul(cosine, vf_set1(a->mscale)));
+        vf_store(s + i, vf_mul(sine, vf_set1(a->mscale)));
     }
 }
 
@@ -179,7 +179,7 @@ static size_t rope_local(const void *args)
     return ((size_t)((const kvant_rope_args *)args)->n_rot + 2 * VF_LANES) * 2 * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(rope) = { .stages = 1, .fn = { rope }, .local_bytes = rope_local };
+const kvant_cpu_kernel VF_KERNEL(rope) = { .stages = 1, .fn = { rope }, .local_bytes = rope_local };
 
 static void swiglu(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -201,29 +201,29 @@ static void swiglu(const void *args, int part, int parts, const kvant_work *work
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(swiglu) = { .stages = 1, .fn = { swiglu } };
+const kvant_cpu_kernel VF_KERNEL(swiglu) = { .stages = 1, .fn = { swiglu } };
 
 /* The factor of the unit: g * sigmoid(at). */
 static vf glu_gate(vf g, vf at)
 {
-    return vf_div(g, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), at))));
+    return vf_div(g, vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), at))));
 }
 
 static vf glu_one(const kvant_glu_args *a, vf g, vf u)
 {
-    const vf limit = vf_set(a->limit);
+    const vf limit = vf_set1(a->limit);
 
     if (a->kind == KVANT_GLU_GELU || a->kind == KVANT_GLU_GELU_ALONE) {
-        const vf cube = vf_mul(vf_mul(g, g), vf_mul(g, vf_set(0.044715f)));
-        const vf gelu = glu_gate(g, vf_mul(vf_set(0x1.988454p+0f), vf_add(g, cube))); /* 2 sqrt(2/pi) */
+        const vf cube = vf_mul(vf_mul(g, g), vf_mul(g, vf_set1(0.044715f)));
+        const vf gelu = glu_gate(g, vf_mul(vf_set1(0x1.988454p+0f), vf_add(g, cube))); /* 2 sqrt(2/pi) */
 
         return a->kind == KVANT_GLU_GELU ? vf_mul(gelu, u) : gelu;
     }
     if (a->kind == KVANT_GLU_RELU)
         return vf_mul(vf_max(vf_zero(), g), u);
     g = vf_min(limit, g);
-    u = vf_max(vf_set(-a->limit), vf_min(limit, u));
-    return vf_mul(glu_gate(g, vf_mul(vf_set(a->alpha), g)), vf_add(u, vf_set(1.0f)));
+    u = vf_max(vf_set1(-a->limit), vf_min(limit, u));
+    return vf_mul(glu_gate(g, vf_mul(vf_set1(a->alpha), g)), vf_add(u, vf_set1(1.0f)));
 }
 
 static void glu(const void *args, int part, int parts, const kvant_work *work)
@@ -246,7 +246,7 @@ static void glu(const void *args, int part, int parts, const kvant_work *work)
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(glu) = { .stages = 1, .fn = { glu } };
+const kvant_cpu_kernel VF_KERNEL(glu) = { .stages = 1, .fn = { glu } };
 
 static void gate_mul(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -266,7 +266,7 @@ static void gate_mul(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gate_mul) = { .stages = 1, .fn = { gate_mul } };
+const kvant_cpu_kernel VF_KERNEL(gate_mul) = { .stages = 1, .fn = { gate_mul } };
 
 static void gate_add(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -276,7 +276,7 @@ static void gate_add(const void *args, int part, int parts, const kvant_work *wo
     (void)work;
     part_range(a->n, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        const vf g = vf_sigmoid(vf_set(a->gate[i]));
+        const vf g = vf_sigmoid(vf_set1(a->gate[i]));
         const float *x = a->x + i * a->d;
         float *y = a->y + i * a->d;
 
@@ -287,7 +287,7 @@ static void gate_add(const void *args, int part, int parts, const kvant_work *wo
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gate_add) = { .stages = 1, .fn = { gate_add } };
+const kvant_cpu_kernel VF_KERNEL(gate_add) = { .stages = 1, .fn = { gate_add } };
 
 /* log(1 + exp(x)), x itself above 20; log1pf keeps the relative accuracy where exp(x) is small. */
 static float softplus(float x)
@@ -315,4 +315,4 @@ static void gdn_gates(const void *args, int part, int parts, const kvant_work *w
     }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(gdn_gates) = { .stages = 1, .fn = { gdn_gates } };
+const kvant_cpu_kernel VF_KERNEL(gdn_gates) = { .stages = 1, .fn = { gdn_gates } };

@@ -1,3 +1,3 @@
 /* moe_avx512.c: moe_body.h compiled for AVX512. */
-#include "devices/cpu/vec_avx512.h"
+#include "base/simd/vf_avx512.h"
 #include "devices/cpu/ops/moe_body.h"

@@ -1,4 +1,4 @@
-/* moe_body.h: moe_route and moe_combine on vectors; included by moe_<isa>.c after its vec header. */
+/* moe_body.h: moe_route and moe_combine on vectors; included by moe_<isa>.c after vf_<isa>.h. */
 #include <string.h>
 
 #include "ops/moe_choose.h"
@@ -14,7 +14,7 @@ static void softmax_row(const float *logits, float *p, int n)
             top = logits[e];
     for (int e = 0; e < n; e += VF_LANES) {
         const int left = n - e < VF_LANES ? n - e : VF_LANES;
-        vf_store_n(p + e, vf_exp(vf_sub(vf_load_n(logits + e, left), vf_set(top))), left);
+        vf_store_n(p + e, vf_exp(vf_sub(vf_load_n(logits + e, left), vf_set1(top))), left);
     }
     for (int e = 0; e < n; e++)
         sum += p[e];
@@ -59,7 +59,7 @@ static size_t moe_route_local(const void *args)
     return ((size_t)a->n_expert + VF_LANES + moe_choose_floats(a)) * sizeof(float);
 }
 
-const kvant_cpu_kernel VEC_KERNEL(moe_route) = { .stages = 1, .fn = { moe_route }, .local_bytes = moe_route_local };
+const kvant_cpu_kernel VF_KERNEL(moe_route) = { .stages = 1, .fn = { moe_route }, .local_bytes = moe_route_local };
 
 static void moe_combine(const void *args, int part, int parts, const kvant_work *work)
 {
@@ -74,9 +74,9 @@ static void moe_combine(const void *args, int part, int parts, const kvant_work 
             vf sum = vf_zero();
 
             for (int j = 0; j < a->k; j++)
-                sum = vf_fma(vf_set(a->wts[i * a->k + j]), vf_load_n(a->x + (i * a->k + j) * a->d + e, n), sum);
+                sum = vf_fma(vf_set1(a->wts[i * a->k + j]), vf_load_n(a->x + (i * a->k + j) * a->d + e, n), sum);
             vf_store_n(a->y + i * a->d + e, sum, n);
         }
 }
 
-const kvant_cpu_kernel VEC_KERNEL(moe_combine) = { .stages = 1, .fn = { moe_combine } };
+const kvant_cpu_kernel VF_KERNEL(moe_combine) = { .stages = 1, .fn = { moe_combine } };

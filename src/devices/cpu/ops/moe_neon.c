@@ -1,3 +1,3 @@
 /* moe_neon.c: moe_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
+#include "base/simd/vf_neon.h"
 #include "devices/cpu/ops/moe_body.h"

@@ -1,3 +1,3 @@
 /* norm_neon.c: norm_body.h compiled for NEON. */
-#include "devices/cpu/vec_neon.h"
+#include "base/simd/vf_neon.h"
 #include "devices/cpu/ops/norm_body.h"
