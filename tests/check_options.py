@@ -45,7 +45,7 @@ POPULAR = [
     ("A", "--n-gpu-layers auto"), ("R", "-ngl 99 --device cpu", "--device cuda"), ("A", "-dev cpu"), ("A", "-ctk q8_0"), ("A", "--cache-type-v q8_0"),
     ("A", "--host 127.0.0.1"), ("A", "--port 0"), ("A", "-a name"), ("A", "--alias name"), ("A", "--alias a,,b"), ("R", "--alias ,,", "wanted a name of 1 to"), ("A", "--api-key k"),
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
-    ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"),
+    ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"), ("A", "--chat-template {{messages[0].content}}"), ("R", "--chat-template chatml2", "or a template"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
     ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("A", "--draft-p-min 0.5"), ("A", "-ctkd q8_0"), ("A", "-devd cpu"), ("R", "-ngld 9", "-devd NAME"),
     ("A", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
