@@ -20,7 +20,7 @@ COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl",
 # N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
 POPULAR = [
     ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("A", "--no-warmup"), ("N", "--warmup"),
-    ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("R", "--context-shift", "larger -c"),
+    ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("A", "--context-shift"),
     ("N", "--embeddings"), ("N", "--embedding"), ("A", "--pooling mean"), ("A", "--pooling last"), ("A", "--pooling cls"), ("R", "--pooling most", "wanted one of none|mean|cls|last|rank"), ("A", "--no-webui"),
     ("A", "--no-ui"), ("N", "--webui"), ("N", "--cache-prompt"), ("A", "--no-cache-prompt"), ("N", "--cache-reuse 256"),
     ("N", "--cache-ram 0"), ("N", "-cram 4096"), ("N", "-ctxcp 8"), ("N", "--no-repack"), ("A", "-fit on"), ("A", "--fit off"), ("R", "--fit maybe", "on|off"), ("R", "--device-memory 1G,2G", "2 sizes for 1 devices"), ("R", "--device-memory much", "wanted sizes"),
@@ -32,7 +32,7 @@ POPULAR = [
     ("N", "--cont-batching"), ("N", "-nocb"), ("N", "-fa on"), ("N", "-fa off"), ("N", "--flash-attn auto"), ("N", "-dt 0.1"),
     ("N", "--defrag-thold 0.1"), ("N", "--slots"), ("A", "--no-slots"), ("N", "--metrics"), ("N", "--props"), ("N", "--perf"),
     ("N", "--no-perf"), ("A", "--offline"), ("N", "--verbose-prompt"), ("A", "--color off"), ("N", "-kvu"), ("N", "--no-kv-unified"),
-    ("N", "-nkvo"), ("N", "--no-kv-offload"), ("A", "--swa-full"), ("N", "--keep 64"), ("N", "-sm none"), ("N", "-sm layer"), ("R", "-sm row", "wanted none, layer or tensor"), ("N", "-sm tensor"), ("N", "-ts 1,0"), ("N", "-ts 0/3/0"), ("R", "-ts 1,1", "wanted one share"),
+    ("N", "-nkvo"), ("N", "--no-kv-offload"), ("A", "--swa-full"), ("A", "--keep 64"), ("R", "--keep -2", "wanted"), ("A", "--keep -1"), ("N", "-sm none"), ("N", "-sm layer"), ("R", "-sm row", "wanted none, layer or tensor"), ("N", "-sm tensor"), ("N", "-ts 1,0"), ("N", "-ts 0/3/0"), ("R", "-ts 1,1", "wanted one share"),
     ("R", "--tensor-split 3,0,1", "as many devices"), ("R", "-ts x", "shares such as"), ("R", "-ts 1e400", "shares such as"), ("R", "-ts 0,0", "one share above 0"), ("R", "-mg 1", "cuda:1"), ("R", "-ot exps=TPU0", "device tpu:0: unknown"),
     ("R", "-ot exps", "PATTERN=DEVICE"), ("R", "-ncmoe x", "wanted"), ("A", "--spec-type none"), ("R", "--spec-synth-len 2", "wanted with guesses"), ("R", "--spec ngram --draft-max 2 --spec-synth-rates 0.5", "found 1 numbers, wanted 2"), ("R", "--spec ngram --draft-max 2 --spec-synth-rates 0.5,0.6", "rate 2: found 0.6, wanted at most 0.5"), ("R", "--spec ngram --draft-max 2 --spec-synth-rates 1,x", "wanted numbers with commas"), ("R", "--spec ngram --draft-max 2 --spec-synth-len 3.5", "wanted 1 to 3"), ("A", "--spec ngram --draft-max 2 --spec-synth-rates 0.5,0.5"), ("R", "--spec-type draft-mtp", "no block that predicts further tokens"),
     ("N", "-mg 0"), ("N", "-ot exps=CPU"), ("N", "--cpu-moe"), ("N", "-ncmoe 4"), ("N", "--no-op-offload"), ("N", "--check-tensors"),
@@ -102,7 +102,7 @@ def check_hints(c, build):
             c.ok(hint[1][:4] == given[:4], f"{given}: {r.stderr}")
             again = run(build, "serve", hint[1])
             c.ok("unknown option" not in again.stderr and "not an option" not in again.stderr, f"{given} -> {hint[1]}: {again.stderr}")
-    for command, given in (("bench", "--context-shift"), ("plan", "--jinja"), ("verify", "--mmap")):
+    for command, given in (("bench", "--no-context-shift"), ("plan", "--jinja"), ("verify", "--mmap")):
         r = run(build, command, given)
         c.ok("but of kvant" not in r.stderr and r.returncode == 2, f"{command} {given}: {r.stderr}")
 

@@ -30,6 +30,7 @@ NOT_MAPPED = {"--hf-repo", "--hf-file", "--model", "--model-url", "--mmproj-url"
 # Their vocabularies make so many tokens of these texts that they fill a context or a batch; ours needs more text, or less.
 LENGTHS = (("test_completion.py", '"I believe the meaning of life is"*32', '"I believe the meaning of life is"*96'),
           ("test_ctx_shift.py", '"prompt": LONG_TEXT,', '"prompt": LONG_TEXT * 4,'),
+          ("test_ctx_shift.py", '"prompt": SHORT_TEXT,', '"prompt": SHORT_TEXT + SHORT_TEXT[:200],'),
           ("test_chat_completion.py", '"This is a test" * 10', '"This is a test" * 35'),
           ("test_speculative.py", '"Hello " * 248', '"Hello " * 80'),
           ("test_metrics.py", '"the quick brown fox jumps over the lazy dog"\n', '"the quick brown fox jumps over the lazy dog" * 8\n'))

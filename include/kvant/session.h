@@ -168,6 +168,8 @@ typedef struct kvant_timings {
     int n_prompt, n_cached;       /* prompt tokens, and how many of them came from the prefix cache */
     int n_generated, n_preempted;
     int n_drafted, n_draft_accepted; /* drafts that were checked; of them, those that were the text */
+    /* the context was full so often (kvant_request.shift); tokens that stayed the last time, and that went in all */
+    int n_shifts, n_kept, n_dropped;
 } kvant_timings;
 
 typedef struct kvant_event {
@@ -243,6 +245,12 @@ typedef struct kvant_request {
     int (*event)(void *user, const kvant_event *ev); /* returns KVANT_EVENT_GO, STOP, CANCEL, PAUSE (END: ignored) */
     void *user;
     float draft_p_min; /* in place of the session's; -1: the session's */
+    /* 1: where the context, or the pool, is full, the request does not end with FINISH_LENGTH: its first n_keep tokens
+     * stay (-1: its prompt; at most seven eighths of the context), of those behind them the first n_discard go (0: half
+     * of them; at least a sixteenth of the context, at most all but the last two), and the rest is computed anew: a
+     * prompt pass, whose tokens are those of a request with that prompt.  max_tokens -1 is then without end.  Penalties
+     * and random numbers go on.  Nothing computed so enters the prefix cache. */
+    int shift, n_keep, n_discard;
 } kvant_request;
 
 /* Greedy, slot -1, n_logprobs and n_prompt_logprobs -1, max_tokens -1, drafts -1; everything else 0. */

@@ -288,7 +288,8 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->watchdog_s = (int)opt_int(o, OPT_WATCHDOG);
     p->stream.stall_s = (int)opt_int(o, OPT_STREAM_TIMEOUT);
     p->stream.keep_s = (int)opt_int(o, OPT_STREAM_KEEP);
-    p->default_max_tokens = opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT);
+    p->lengths = (struct server_lengths){ opt_int(o, OPT_PREDICT) < 1 ? -1 : (int)opt_int(o, OPT_PREDICT),
+                                          opt_flag(o, OPT_CONTEXT_SHIFT), (int)opt_int(o, OPT_KEEP) };
     p->compat.vllm = compat && strstr(compat, "vllm");
     p->compat.llamacpp = compat && strstr(compat, "llamacpp");
     p->on.slots = !opt_flag(o, OPT_NO_SLOTS);

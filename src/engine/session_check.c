@@ -1,4 +1,5 @@
 /* session_check.c: a new request of a session: its checks, and its own copy of what the caller passed. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/abi/sized.h"
@@ -54,6 +55,9 @@ static int check_fields(const kvant_session *s, const kvant_request *r, kvant_di
         return kvant_fail(diag, KVANT_EINVAL, "slot: %d, wanted -1 to %d", r->slot, s->max_seqs - 1);
     KVANT_TRY(engine_in_range("most drafts", r->draft_max, -1, KVANT_MOST_DRAFTS, diag));
     KVANT_TRY(engine_in_range("least drafts", r->draft_min, -1, KVANT_MOST_DRAFTS, diag));
+    KVANT_TRY(engine_in_range("context shift", r->shift, 0, 1, diag));
+    KVANT_TRY(engine_in_range("tokens that a shift keeps", r->n_keep, -1, INT_MAX, diag));
+    KVANT_TRY(engine_in_range("tokens that a shift drops", r->n_discard, 0, INT_MAX, diag));
     if (r->n_system < 0 || r->timeout_ns < 0)
         return kvant_fail(diag, KVANT_EINVAL, "request: %s is negative", r->n_system < 0 ? "n_system" : "timeout");
     return KVANT_OK;
@@ -64,9 +68,8 @@ static int check_room(const kvant_session *s, const kvant_request *r, int *most,
 {
     const int pool = s->e->kv.pages.n;
     int64_t want = (int64_t)r->n_prompt + (r->kind == KVANT_REQUEST_GENERATE ? r->max_tokens : 0);
-    int64_t room = (int64_t)pool * KVANT_PAGE + 1;
+    const int64_t room = session_longest(s);
 
-    room = room < (int64_t)s->n_ctx + 1 ? room : (int64_t)s->n_ctx + 1;
     if (kv_pages_for(r->n_prompt) > pool)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: %d tokens, the whole pool holds %d", r->n_prompt,
                           pool * KVANT_PAGE);

@@ -11,6 +11,7 @@
  *   session_lora.c     its adapters, and what they mean for sharing
  *   session_request.c  one request: snapshots, start, preemption, what a step gave it, end
  *   session_token.c    its next token
+ *   session_shift.c    a part of its text goes on where the context is full
  *   draft/             guesses of the tokens behind it
  *   session_tenant.c   whose it is: shares of the queue, fairness
  *   blocks/            what comes into the prefix cache and leaves it, told outside
@@ -141,6 +142,7 @@ typedef struct request {
     int prompt_done;   /* the prompt was evaluated once: entered in the index, events sent */
     int told;          /* tokens of the prompt that had their PROMPT event */
     int own_rows_only; /* continues a parked sequence: its rows may come from decode steps */
+    int shifted;       /* waits to go on with a part of its text */
     int branch;        /* position where a known prefix goes on without a snapshot; 0: none */
     kvant_sampler *sampler;
     prefix_snap snaps[MAX_SNAPS];
@@ -358,9 +360,19 @@ void request_preempt(kvant_session *s, request *q);
 int request_can_yield(const kvant_session *s, const request *q);
 /* After a step: snapshots, index, events, the next token; ends it where due (then 1 is returned). */
 int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_diag *diag);
+/* The request gives its sequence back, and the promise of pages. */
+void request_leave(kvant_session *s, request *q);
 /* END event; frees everything.  The caller has taken it out of waiting or running. */
 void request_times(request *q); /* as if it ended now */
 void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, int code, const char *text);
+
+/* ---- session_shift.c ---- */
+/* A text's longest in tokens, the last of which is never run. */
+int session_longest(const kvant_session *s);
+/* 1: a full context does not end it. */
+int request_may_shift(const request *q);
+/* The context of a request that ran is full: it waits in the queue with a part of its text as its prompt. */
+void request_shift(kvant_session *s, request *q);
 
 /* ---- session_tenant.c ---- */
 /* With the lock held: its requests that wait; a new request takes its place in the queue; a request is no more; a
@@ -394,7 +406,7 @@ int tenant_is_short(const kvant_session *s, const request *q);
  * part of the places (for_pages: of the pages).  -1: nobody is beyond it. */
 int tenant_victim(const kvant_session *s, int for_pages);
 
-/* ---- snapshot_id.c ---- */
+/* ---- blocks/snapshot_id.c ---- */
 /* The files of a session with this engine must match this identity (cache/store.h). */
 int snapshot_identity(const kvant_engine *e, unsigned char out[STORE_FINGERPRINT], kvant_diag *diag);
 /* A hash of the kinds of devices that have the layers, and their routed experts: what decides the bits of rows beside

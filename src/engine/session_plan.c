@@ -6,7 +6,13 @@
 
 /* ---- the queue's order ---- */
 
-/* The first difference decides: not paused; higher priority; a tenant with less than its part; preempted before; the
+/* 1: it ran and gave way, to others or to make room for its own text. */
+static int has_run(const request *q)
+{
+    return q->shifted || q->t.n_preempted > q->pause.yielded;
+}
+
+/* The first difference decides: not paused; higher priority; a tenant with less than its part; one that has run; the
  * tenant that has been served least; the older one. */
 static int goes_before(const kvant_session *s, const request *a, const request *b)
 {
@@ -19,8 +25,8 @@ static int goes_before(const kvant_session *s, const request *a, const request *
         return a->r.priority > b->r.priority;
     if (short_a != short_b)
         return short_a;
-    if ((a->t.n_preempted > a->pause.yielded) != (b->t.n_preempted > b->pause.yielded))
-        return a->t.n_preempted > a->pause.yielded;
+    if (has_run(a) != has_run(b))
+        return has_run(a);
     if (sa != sb)
         return sa < sb;
     return a->id < b->id;

@@ -129,6 +129,7 @@ int request_start(kvant_session *s, request *q, kvant_diag *diag)
 {
     const int first = q->t.started_ns == 0;
 
+    q->shifted = 0;
     if (first)
         KVANT_TRY(first_start(s, q, diag));
     s->e->hidden_sinks[q->seq] = (hidden_sink){ q->hidden, q->n_hidden };
@@ -194,6 +195,14 @@ static int save(kvant_session *s, request *q)
     return 1;
 }
 
+void request_leave(kvant_session *s, request *q)
+{
+    kv_seq_free(&s->e->kv, q->seq);
+    draft_drop(s, q);
+    q->seq = -1;
+    q->promised = 0;
+}
+
 void request_preempt(kvant_session *s, request *q)
 {
     /* the sums of hidden states are no part of an image */
@@ -204,10 +213,7 @@ void request_preempt(kvant_session *s, request *q)
         q->own_rows_only = 0; /* computed anew, from the prompt on */
         s->st.preempted_recompute++;
     }
-    kv_seq_free(&s->e->kv, q->seq);
-    draft_drop(s, q);
-    q->seq = -1;
-    q->promised = 0;
+    request_leave(s, q);
     q->t.n_preempted++;
 }
 
@@ -216,7 +222,7 @@ void request_preempt(kvant_session *s, request *q)
 int request_send(kvant_session *s, request *q, kvant_event *ev)
 {
     ev->id = q->id;
-    ev->n_prompt = q->r.n_prompt;
+    ev->n_prompt = q->t.n_prompt;
     ev->n_cached = q->t.n_cached;
     if (!q->r.event)
         return KVANT_EVENT_GO;
@@ -256,7 +262,7 @@ void request_end(kvant_session *s, request *q, int finish, int32_t stop_token, i
                        .text = text,
                        .timings = &q->t };
 
-    ev.prompt_done = request_len(s, q) < q->r.n_prompt ? request_len(s, q) : q->r.n_prompt;
+    ev.prompt_done = q->prompt_done ? q->t.n_prompt : request_len(s, q);
     drop_snaps(s, q);
     draft_drop(s, q);
     if (q->seq >= 0 && finish != KVANT_FINISH_ERROR && q->r.kind != KVANT_REQUEST_GENERATE) {
@@ -392,8 +398,13 @@ int request_after_step(kvant_session *s, request *q, int item, int rows, kvant_d
     const int finish = request_next_tokens(s, q, item, &token, diag);
     if (finish < 0)
         return fail(s, q, finish, diag->text);
-    if (finish == KVANT_FINISH_NONE)
+    if (finish == KVANT_FINISH_NONE && q->n_tokens < q->most_tokens)
         return 0;
+    if (finish == KVANT_FINISH_NONE) {
+        drop_snaps(s, q);
+        request_shift(s, q);
+        return 1;
+    }
     enter_all(s, q);
     request_end(s, q, finish, finish == KVANT_FINISH_STOP && request_is_stop(s, q, token) ? token : -1, KVANT_OK, "");
     return 1;

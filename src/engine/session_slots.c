@@ -36,7 +36,7 @@ void slots_free(kvant_session *s)
 
 int slots_continues(const kvant_session *s, const request *q)
 {
-    if (q->r.slot < 0 || q->t.n_preempted > 0 || (q->r.cache & KVANT_CACHE_NO_READ))
+    if (q->r.slot < 0 || q->t.n_preempted > 0 || q->t.n_shifts > 0 || (q->r.cache & KVANT_CACHE_NO_READ))
         return 0;
     const parked *p = &s->parked[q->r.slot];
     return p->tokens && p->n < q->r.n_prompt && memcmp(p->share, q->share, PREFIX_SALT) == 0 &&

@@ -49,7 +49,7 @@ static void fill_slot(const kvant_session *s, kvant_slot_info *o, const request 
     *o = (kvant_slot_info){ .slot = q->seq,
                             .state = len < q->r.n_prompt ? KVANT_SLOT_PREFILL : KVANT_SLOT_DECODE,
                             .request = q->id,
-                            .n_prompt = q->r.n_prompt,
+                            .n_prompt = q->t.n_prompt,
                             .n_cached = q->t.n_cached,
                             .n_tokens = len,
                             .n_generated = q->n_generated,

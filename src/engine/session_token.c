@@ -133,7 +133,7 @@ static int finish_of(const kvant_session *s, request *q, int said, int32_t token
         atomic_fetch_add(&q->hold, 1);
     if (said == KVANT_EVENT_STOP || request_is_stop(s, q, token))
         return KVANT_FINISH_STOP;
-    return q->n_tokens >= q->most_tokens ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
+    return q->n_tokens >= q->most_tokens && !request_may_shift(q) ? KVANT_FINISH_LENGTH : KVANT_FINISH_NONE;
 }
 
 /* The model's choice, which the device makes, or the sampler among all tokens or the device's likeliest. */
@@ -174,7 +174,7 @@ static int next_token(kvant_session *s, request *q, int item, int place, verdict
     const float *logits = kvant_step_logits(s->e, item, row);
     kvant_token_prob top[MAX_LOGPROBS];
     kvant_event ev = { .kind = KVANT_EVENT_TOKEN,
-                       .prompt_done = q->r.n_prompt,
+                       .prompt_done = q->t.n_prompt,
                        .index = q->n_generated,
                        .logprob = NAN,
                        .top = top,

@@ -331,7 +331,7 @@ static uint64_t take_request(job *j, api_request *r)
 
     j->stream = r->stream;
     take_tools(&j->gen, r, j->m);
-    take_shape(&j->gen, r, j->m->env.n_ctx);
+    take_shape(&j->gen, r, j->m->env.shift ? INT32_MAX : j->m->env.n_ctx);
     make_id(s, answers[r->shape].id, number, j->id);
     return number;
 }
@@ -364,6 +364,7 @@ int job_submit(job *j, api_request *r, int key, const unsigned char salt[16], ap
         q.prompt = p->ids;
         q.n_prompt = p->n;
         q.n_system = p->n_system;
+        request_put_shift(&j->m->env, r, p, &q);
         sampler.seed = r->has_seed ? r->sampler.seed + (uint64_t)(i % r->n)
                                    : (uint64_t)clock_ns() * 0x9E3779B97F4A7C15u + number * 256 + (uint64_t)i;
         j->choices[i].n_prompt = p->n;

@@ -215,7 +215,7 @@ void live_props(served *m, int asleep, jsonw *w)
     jsonw_key(w, "default_generation_settings");
     jsonw_object(w);
     jsonw_kint(w, "n_ctx", p->n_ctx);
-    jsonw_kint(w, "n_predict", s->p.default_max_tokens);
+    jsonw_kint(w, "n_predict", s->p.lengths.max_tokens);
     jsonw_knum(w, "temperature", (double)s->p.sampler.temp);
     jsonw_kint(w, "top_k", s->p.sampler.top_k);
     jsonw_knum(w, "top_p", (double)s->p.sampler.top_p);
@@ -224,7 +224,7 @@ void live_props(served *m, int asleep, jsonw *w)
     jsonw_kbool(w, "ignore_eos", s->p.ignore_eos);
     jsonw_key(w, "params"); /* where llama-server has it */
     jsonw_object(w);
-    jsonw_kint(w, "n_predict", s->p.default_max_tokens);
+    jsonw_kint(w, "n_predict", s->p.lengths.max_tokens);
     jsonw_knum(w, "temperature", (double)s->p.sampler.temp);
     jsonw_kint(w, "seed", s->p.seed);
     jsonw_end(w);

@@ -150,7 +150,10 @@ typedef struct server_params {
     server_streams stream;
     int drain_ms;            /* after SIGTERM */
     int watchdog_s;          /* /health fails when requests wait and no step ended for so long; 0: off */
-    int default_max_tokens;  /* -1: up to the context */
+    struct server_lengths {
+        int max_tokens;  /* -1: up to the context */
+        int shift, keep; /* 1: a full context ends no request (kvant_request.shift); n_keep, without BOS */
+    } lengths;           /* defaults of requests, but for shift */
     server_compat compat;
     server_open_routes on;
     int ignore_eos;               /* default of requests */

@@ -121,7 +121,7 @@ void gen_close(generator *g)
 
 void gen_restart(generator *g)
 {
-    g->all.n = 0;
+    g->all.n = g->n_first = 0;
 }
 
 /* ---- text ---- */
@@ -203,6 +203,38 @@ static int end_text(generator *g, kvant_diag *diag)
     return n > 0 ? keep_text(g, out, n, diag) : KVANT_OK;
 }
 
+/* ---- a full context (--context-shift) ---- */
+
+/* The first n tokens stay, `drop` behind them go, here as in the sequence. */
+static void cut(id_list *l, int n, int drop)
+{
+    memmove(l->v + n, l->v + n + drop, (size_t)(l->n - n - drop) * sizeof *l->v);
+    l->n -= drop;
+}
+
+/* llama.cpp's rule: of the first prompt so many and the token before every text; all of it where it has no more. */
+static int kept(const generator *g)
+{
+    const int64_t keep = opt_int(g->o, OPT_KEEP) + (kvant_token_add_bos(g->m) != 0);
+    const int first = g->n_first, n_ctx = kvant_engine_get_params(g->e)->n_ctx;
+    const int wanted = opt_int(g->o, OPT_KEEP) < 0 || keep > first ? first : (int)keep;
+
+    return wanted < n_ctx - n_ctx / 8 ? wanted : n_ctx - n_ctx / 8;
+}
+
+/* Room for n tokens more, and one that is generated: as the session does it while it generates. */
+static void make_room(generator *g, int n)
+{
+    const int n_ctx = kvant_engine_get_params(g->e)->n_ctx, behind = g->all.n - kept(g);
+    const int need = g->all.n + n + 1 - n_ctx, half = behind / 2;
+
+    if (!opt_flag(g->o, OPT_CONTEXT_SHIFT) || need <= 0 || need > behind)
+        return;
+    log_msg(LOG_INFO, "the context of %d tokens is full: the first %d stay, %d behind them go", n_ctx, kept(g),
+            half > need ? half : need);
+    cut(&g->all, kept(g), half > need ? half : need);
+}
+
 /* ---- events: on the session's thread ---- */
 
 static int take_token(generator *g, int32_t id, kvant_diag *diag)
@@ -237,6 +269,9 @@ static int on_event(void *user, const kvant_event *ev)
         if (ev->prompt_done == ev->n_prompt)
             progress_end(&r->bar);
     } else if (ev->kind == KVANT_EVENT_TOKEN) {
+        if (ev->timings->n_dropped > r->n_dropped)
+            cut(&g->all, ev->timings->n_kept, ev->timings->n_dropped - r->n_dropped);
+        r->n_dropped = ev->timings->n_dropped;
         r->code = take_token(g, ev->token, &r->diag);
     } else {
         progress_end(&r->bar);
@@ -253,9 +288,11 @@ int gen_prompt(generator *g, const int32_t *ids, int n, kvant_diag *diag)
 
     if (n < 1)
         return kvant_fail(diag, KVANT_EINVAL, "prompt: found 0 tokens, wanted at least 1");
+    make_room(g, n);
     if (n > n_ctx - g->all.n)
         return kvant_fail(diag, KVANT_ENOSPC, "prompt: found %d tokens, wanted at most %d (context of %d tokens, -c)",
                           n, n_ctx - g->all.n > 0 ? n_ctx - g->all.n : 0, n_ctx);
+    g->n_first = g->n_first ? g->n_first : n;
     return append(&g->all, ids, n, diag);
 }
 
@@ -284,12 +321,14 @@ static int run_request(generator *g, int64_t n, kvant_diag *diag)
     gen_run *r = &g->run;
     uint64_t id;
 
-    r->done = r->end_came = r->n_made = 0;
+    r->done = r->end_came = r->n_made = r->n_dropped = 0;
     r->code = KVANT_OK;
     q.prompt = g->all.v;
     q.n_prompt = g->all.n;
     q.max_tokens = n < 0 ? -1 : (int)(n < INT_MAX ? n : INT_MAX);
     q.sampler = &g->how.p;
+    q.shift = opt_flag(g->o, OPT_CONTEXT_SHIFT);
+    q.n_keep = kept(g);
     q.slot = SLOT;
     q.event = on_event;
     q.user = g;

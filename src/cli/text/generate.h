@@ -28,6 +28,7 @@ typedef struct gen_run {
     pthread_cond_t ended;
     int done;             /* END has come, and what the session shows is up to date (lock) */
     int end_came, n_made; /* n_made: tokens but for the one that ended it */
+    int n_dropped;        /* of its text, where the context was full, as far as `all` knows */
     int finish, code;
     kvant_timings t;
     int prompt_done;
@@ -46,6 +47,7 @@ typedef struct generator {
     int64_t seed; /* of the first request; each has the next one */
     id_list all;  /* prompts and what was generated, but for end-of-generation tokens: the next prompt */
     kvant_detok detok;
+    int n_first;  /* of `all`: the first prompt, of which --keep counts */
     int special, quiet; /* print control tokens; keep the text, print nothing */
     char *text;         /* everything since gen_text_reset, NUL-terminated */
     size_t text_len, text_cap;

@@ -37,7 +37,7 @@ server_params server_defaults(void)
                                                         .drain_ms = 30000,
                             .stream = { .ping_s = 30, .stall_s = 30, .keep_s = 300 },
                             .watchdog_s = 60,
-                            .default_max_tokens = -1,
+                            .lengths = { .max_tokens = -1 },
                             .on = { .slots = 1, .metrics = 1, .page = 1 },
                             .seed = -1,
                             .thoughts = { .apart = 1, .budget = -1 },

@@ -242,6 +242,7 @@ static int read_request(const request_env *env, const json_t *o, api_request *r,
     API_TRY(read_stream(o, r, e));
     API_TRY(read_lengths(o, r, e));
     API_TRY(read_drafts(o, r, e));
+    API_TRY(request_read_shift(env, o, r, e));
     API_TRY(request_read_sampling(env, o, r, e));
     API_TRY(request_read_salt(o, &r->salt, e));
     API_TRY(request_read_lora(env, o, r, e));

@@ -44,6 +44,7 @@ typedef struct request_env {
     int snapshots;          /* of states, in the prefix cache; 0: prefixes need none */
     int longest_token;      /* bytes; 0: not known */
     int default_max_tokens; /* -1: up to the context */
+    int shift, keep;        /* 1: a full context ends no request; default of n_keep */
     kvant_sampler_params sampler;
     int ignore_eos;          /* default */
     int has_seed;            /* 1: requests without a seed take this one */
@@ -95,9 +96,10 @@ typedef struct api_request {
     int timings_each; /* timings_per_token: each part of a stream has the timings until then */
     struct request_native {
         int return_tokens;
+        int n_keep, n_discard; /* where the context is full; BOS is not counted */
         char **fields; /* response_fields: paths into the answer; or NULL */
         int n_fields;
-    } native; /* of /completion */
+    } native; /* of /completion; n_keep and n_discard of all */
     int verbose; /* of chats: the answer tells the prompt and the settings */
     int n; /* choices per prompt */
     prompt prompts[REQUEST_MAX_PROMPTS];
@@ -153,6 +155,8 @@ enum {
 enum { IDLE_NOT, IDLE_LOAD, IDLE_UNLOAD }; /* of Ollama's bodies: the model shall be there, or go */
 int request_parse(const request_env *env, int shape, const char *body, size_t len, api_request **out, api_error *e);
 void request_dispose(api_request *r);
+/* Says in q whether a full context ends the request with this prompt. */
+void request_put_shift(const request_env *env, const api_request *r, const prompt *p, kvant_request *q);
 
 /* A request of another route, from the same reader.  All: API_OK or the error's kind. */
 typedef struct embed_request {

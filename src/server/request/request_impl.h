@@ -176,6 +176,9 @@ int request_check_unsupported(const json_t *o, int chat,
 int request_read_specials(const json_t *o, request_env *env, api_error *e); /* add_special_tokens -> no_bos */
 int request_check_model(const request_env *env, const json_t *o, api_error *e); /* the name, where there is one */
 
+/* ---- request_shift.c ---- */
+int request_read_shift(const request_env *env, const json_t *o, api_request *r, api_error *e); /* n_keep, n_discard */
+
 /* A body of embeddings or ranks: `read` fills the request, which is set in *out, or gone where an error is told. */
 typedef int (*embed_reader)(const request_env *env, const json_t *o, embed_request *r, api_error *e);
 int embed_parse(const request_env *env, int shape, const char *body, size_t len, embed_reader read,

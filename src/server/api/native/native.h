@@ -10,7 +10,7 @@ typedef struct job job;
 typedef struct choice choice;
 
 typedef struct native_answer {
-    int max_tokens, ignore_eos, has_seed, slot; /* as asked for */
+    int max_tokens, ignore_eos, has_seed, slot, n_keep, n_discard; /* as asked for */
     kvant_sampler_params sampler; /* its bias stands beside it */
     int32_t *bias_ids;
     float *bias;

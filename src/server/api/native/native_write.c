@@ -59,6 +59,8 @@ static void put_settings(const job *j, jsonw *w)
     jsonw_object(w);
     jsonw_kint(w, "n_predict", j->gen.native.max_tokens);
     jsonw_kint(w, "max_tokens", j->gen.native.max_tokens);
+    jsonw_kint(w, "n_keep", j->gen.native.n_keep);
+    jsonw_kint(w, "n_discard", j->gen.native.n_discard);
     jsonw_kint(w, "min_tokens", j->gen.min_tokens);
     jsonw_kint(w, "seed", j->gen.native.has_seed ? (int64_t)s->seed : -1);
     jsonw_knum(w, "temperature", (double)s->temp);
@@ -131,12 +133,12 @@ static void put_head(const job *j, const choice *c, int stop, jsonw *w)
         put_probs(j, c, w);
 }
 
-/* Returns 1 if the context was full before max_tokens was reached. */
+/* Returns 1 if the context was full before max_tokens was reached: that was the end, or the text was shortened. */
 static int context_full(const job *j, const choice *c)
 {
     const int most = j->gen.native.max_tokens;
 
-    return c->finish == KVANT_FINISH_LENGTH && (most < 0 || c->n_generated < most);
+    return c->timings.n_shifts > 0 || (c->finish == KVANT_FINISH_LENGTH && (most < 0 || c->n_generated < most));
 }
 
 static void put_end(const job *j, const choice *c, jsonw *w)
@@ -255,6 +257,8 @@ void native_take(native_answer *a, api_request *r)
     a->ignore_eos = r->ignore_eos;
     a->has_seed = r->has_seed;
     a->slot = r->slot;
+    a->n_keep = r->native.n_keep;
+    a->n_discard = r->native.n_discard;
     a->sampler = r->sampler;
     a->sampler.bias_ids = NULL;
     a->sampler.bias = NULL;
