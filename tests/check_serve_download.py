@@ -198,7 +198,16 @@ def check_cancel(home):
         C.ok(s.post("/models/unload", {"model": "u/m:Q8_0"})[0] == 200 and until(lambda: ids(s) == []), "ended again")
         C.ok(delete(s, "u/m:Q8_0")[0] == 200 and not [f for f in files_of(home, "u/m") if f.endswith(".incomplete")], "what came goes with DELETE")
         C.ok(delete(s, "u/m:Q8_0")[0] == 404, "once")
-        C.ok(s.post("/models", {"model": "u/m:Q8_0"})[0] == 200, "once more")
+        Hub.silent = True               # a hub that takes the connection and says nothing
+        answers, n = [], len(Hub.log)
+        later = threading.Thread(target=lambda: answers.append(s.post("/models", {"model": "o/two"})))
+        later.start()
+        C.ok(until(lambda: any("o/two" in p for p, _, _ in Hub.log[n:])) and s.post("/models", {"model": "o/plain"})[0] == 429, "it is being asked")
+        C.ok(s.get("/health")[0] == 200 and s.post("/models/unload", {"model": "o/two"}) == (200, {"success": True}), "others do not wait for it")
+        later.join(20 * SLOW)
+        C.ok(answers and answers[0][0] == 400 and "interrupted" in answers[0][1]["error"]["message"], answers)
+        Hub.silent = False
+        C.ok(until(lambda: s.post("/models", {"model": "u/m:Q8_0"})[0] == 200), "once more")
         begin = time.time()
         s.process.terminate()
         C.ok(s.process.wait(20 * SLOW) == 0 and time.time() - begin < 10 * SLOW, f"the server's end does not wait for it: {time.time() - begin:.1f} s")

@@ -24,6 +24,12 @@ static int on_bytes(void *user, const char *file, int64_t done, int64_t total)
         progress_start(&v->bar, "pull", total);
     }
     progress_show(&v->bar, done);
+    return 0;
+}
+
+static int is_interrupted(void *user)
+{
+    (void)user;
     return term_interrupted();
 }
 
@@ -36,6 +42,7 @@ static int pull(const opts *o, const char *repo, const char *file, const char *i
                           .instead = instead,
                           .offline = opt_flag(o, OPT_OFFLINE),
                           .progress = on_bytes,
+                          .ended = is_interrupted,
                           .user = &v };
 
     term_catch_interrupt();

@@ -17,6 +17,7 @@ typedef struct hub_ask {
     /* NULL, or: so many bytes are to be fetched, and the disk has room for them; nonzero ends it */
     int (*begun)(void *user, int64_t bytes);
     int (*progress)(void *user, const char *file, int64_t done, int64_t total); /* bytes; nonzero ends it */
+    int (*ended)(void *user); /* NULL, or: asked once a second and more, nonzero ends it */
     void *user;
 } hub_ask;
 

@@ -28,6 +28,8 @@ static int tell(void *user, int64_t done)
 {
     const fetch *x = user;
 
+    if (x->ask->ended && x->ask->ended(x->ask->user))
+        return 1;
     return x->ask->progress && x->ask->progress(x->ask->user, x->f->name, done, x->f->size);
 }
 
@@ -165,13 +167,22 @@ static int check_room(const hub_repo *r, const hub_list *l, const int *which, in
                       (long long)disk.f_bavail * (long long)disk.f_frsize >> 20, (long long)(need >> 20));
 }
 
-static int fetch_list(const hub_repo *r, hub_list *l, kvant_diag *diag)
+static int list_ended(void *user, int64_t done)
+{
+    const hub_ask *ask = user;
+
+    (void)done;
+    return ask->ended && ask->ended(ask->user);
+}
+
+static int fetch_list(const hub_ask *ask, const hub_repo *r, hub_list *l, kvant_diag *diag)
 {
     char url[2 * HUB_PATH];
     sbuf text = { 0 };
-    hub_sink to = { .fd = -1, .most = LIST_MOST, .text = &text };
+    hub_sink to = { .fd = -1, .most = LIST_MOST, .text = &text, .progress = list_ended };
     int again;
 
+    to.user = (void *)(uintptr_t)ask;
     snprintf(url, sizeof url, "%.1000s/api/models/%s/revision/main?blobs=true", hub_endpoint(), r->name);
     int code = hub_get(url, &to, &again, diag);
     if (code == KVANT_OK)
@@ -205,7 +216,7 @@ static int pull(const hub_ask *ask, const hub_repo *r, hub_list *l, char path[HU
     if (is_offline(ask))
         KVANT_TRY(hub_cached(r, l, diag));
     else
-        KVANT_TRY(fetch_list(r, l, diag));
+        KVANT_TRY(fetch_list(ask, r, l, diag));
     KVANT_TRY(hub_choose(l, r->quant, file_of(ask, r, l), which, &n, diag));
     if (!is_offline(ask))
         KVANT_TRY(check_room(r, l, which, n, &bytes, diag));

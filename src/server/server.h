@@ -31,10 +31,11 @@ typedef int (*server_hub)(void *user, const char *repo, char *path, size_t cap, 
 typedef void (*server_each)(void *user, const char *name, const char *path);
 typedef int (*server_cache)(server_each each, void *user, kvant_diag *diag);
 
-/* News of a fetch; after a nonzero answer it ends. */
+/* News of a fetch; after a nonzero answer it ends.  `ended` is asked once a second, or more often. */
 typedef struct server_fetch {
     int (*begun)(void *user, int64_t bytes); /* the repository has it, and the disk has room for so much */
     int (*progress)(void *user, const char *file, int64_t done, int64_t total);
+    int (*ended)(void *user);
     void *user;
 } server_fetch;
 

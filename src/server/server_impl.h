@@ -400,7 +400,7 @@ void downloads_tick(server *s); /* loop thread: what its threads have to tell, a
 /* API_OK: it began, and j (held from now on) gets its answer; loop thread. */
 int downloads_fetch(server *s, const char *name, job *j, api_error *e);
 int downloads_remove(server *s, const char *name, job *j, api_error *e);
-int downloads_cancel(served *m); /* 1: it was being downloaded */
+int downloads_cancel(server *s, const char *name); /* 1: it was being downloaded; loop thread */
 void downloads_put_progress(served *m, jsonw *w); /* {FILE: {"done": N, "total": N}}; any thread */
 /* An event of /models/sse; data: a JSON text, or NULL.  Any thread. */
 void models_tell(server *s, const char *event, const char *name, const char *data);

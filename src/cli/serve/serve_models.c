@@ -68,7 +68,8 @@ static int fetched_file(void *user, const char *repo, char *path, size_t cap, kv
 
 static int fetch(const char *repo, const server_fetch *tell, kvant_diag *diag)
 {
-    const hub_ask ask = { .repo = repo, .begun = tell->begun, .progress = tell->progress, .user = tell->user };
+    const hub_ask ask = { .repo = repo, .begun = tell->begun, .progress = tell->progress, .ended = tell->ended,
+                          .user = tell->user };
     char path[HUB_PATH];
 
     return hub_pull(&ask, path, diag);

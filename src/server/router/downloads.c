@@ -77,6 +77,16 @@ static void send_events(server *s)
 
 /* ---- the threads ---- */
 
+static int is_ended(void *user)
+{
+    cache_task *t = user;
+
+    pthread_mutex_lock(&t->s->downloads.lock);
+    const int cancel = t->cancel;
+    pthread_mutex_unlock(&t->s->downloads.lock);
+    return cancel;
+}
+
 static int on_begun(void *user, int64_t bytes)
 {
     cache_task *t = user;
@@ -84,10 +94,9 @@ static int on_begun(void *user, int64_t bytes)
     log_msg(LOG_INFO, "download: %s, %lld MiB are to come", t->name, (long long)(bytes >> 20));
     pthread_mutex_lock(&t->s->downloads.lock);
     t->begun = 1;
-    const int cancel = t->cancel;
     pthread_mutex_unlock(&t->s->downloads.lock);
     server_wake(t->s);
-    return cancel;
+    return is_ended(t);
 }
 
 static void put_progress(const cache_task *t, jsonw *w)
@@ -116,14 +125,13 @@ static int on_progress(void *user, const char *file, int64_t done, int64_t total
     t->file_done = done;
     t->file_total = total;
     t->told_ns = tell ? now : t->told_ns;
-    const int cancel = t->cancel;
     jsonw_init(&w);
     put_progress(t, &w);
     pthread_mutex_unlock(&d->lock);
     if (tell && !jsonw_error(&w))
         models_tell(t->s, "download_progress", t->name, w.buf);
     jsonw_free(&w);
-    return cancel;
+    return 0;
 }
 
 static void *task_main(void *user)
@@ -131,7 +139,7 @@ static void *task_main(void *user)
     cache_task *t = user;
     server *s = t->s;
     const server_downloads *door = s->p.loader->downloads;
-    const server_fetch tell = { on_begun, on_progress, t };
+    const server_fetch tell = { on_begun, on_progress, is_ended, t };
     kvant_diag why = { "" };
 
     const int code = t == &s->downloads.fetch ? door->fetch(t->name, &tell, &why)
@@ -341,11 +349,11 @@ int downloads_remove(server *s, const char *name, job *j, api_error *e)
     return begin(s, &d->removal, name, j, e);
 }
 
-int downloads_cancel(served *m)
+int downloads_cancel(server *s, const char *name)
 {
-    downloads *d = &m->s->downloads;
+    downloads *d = &s->downloads;
 
-    if (!m->fetching)
+    if (!d->fetch.runs || strcmp(d->fetch.name, name) != 0)
         return 0;
     pthread_mutex_lock(&d->lock);
     d->fetch.cancel = 1;

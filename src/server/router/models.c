@@ -331,8 +331,6 @@ int models_unload(served *m)
 {
     models *a = &m->s->models;
 
-    if (downloads_cancel(m))
-        return 1;
     pthread_mutex_lock(&a->lock);
     const int there = m->state == SERVED_READY && !m->goes;
     const int slept = m->asleep && !m->wished; /* it is away, and the next request was to load it */

@@ -338,7 +338,9 @@ static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(s
     if (!c->s->p.router)
         return respond_fail(c, conn, API_NOT_FOUND,
                             "one model is served here, always; kvant serve --models-dir has several");
-    if (request_parse_model(sbuf_text(&c->body), c->body.n, name, sizeof name, &e) == API_OK)
+    const int named = request_parse_model(sbuf_text(&c->body), c->body.n, name, sizeof name, &e) == API_OK;
+    const int ended = named && act == models_unload && downloads_cancel(c->s, name);
+    if (named && !ended)
         models_named(c->s, name, &m, &e);
     if (m && !act(m))
         api_fail(&e, API_INVALID, "model", "model: \"%.100s\" is %s", m->name,
