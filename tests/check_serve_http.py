@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -444,6 +445,22 @@ def check_keys():
         C.ok(not any("s3cret" in line for line in s.lines), "A-03 the key is in no message")
 
 
+def check_end_of_input():
+    """--end-with-stdin: bytes there mean nothing, its end is SIGTERM's; a standard input that never ends is told at the start."""
+    s = Server(BUILD, "-c", "4096", "-np", "2", "--end-with-stdin", stdin=subprocess.PIPE)
+    s.process.stdin.write("x" * 9000)
+    s.process.stdin.flush()
+    k = s.open("/v1/completions", {"prompt": "The sea", "max_tokens": 1000, "stream": True, "ignore_eos": True})
+    k.recv(10)
+    C.ok(s.process.poll() is None and s.get("/health")[0] == 200, "it runs")
+    s.process.stdin.close()
+    data = unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(k))
+    C.ok(data.endswith(b"data: [DONE]\n\n") and s.wait() == 0, f"the running stream ends, then the server: {data[-80:]}")
+    r = subprocess.run([os.path.join(BUILD, "bin", "kvant"), "serve", "-m", DEMO, "--port", "0", "--end-with-stdin"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, check=False, timeout=60 * SLOW)
+    C.ok(r.returncode not in (0, -11) and "no pipe" in r.stderr, (r.returncode, r.stderr))
+
+
 def check_drain():
     s = Server(BUILD, "-c", "16384", "-np", "2", "--drain-seconds", "300")     # 3,000 tokens take a second and more
     k = s.open("/v1/completions", {"prompt": "The sea", "max_tokens": 3000, "stream": True, "ignore_eos": True})
@@ -534,6 +551,7 @@ def main():
             C.ok(code == 0, f"exit code {code}: {s.lines[-3:]}")
     check_slow_reader()
     check_keys()
+    check_end_of_input()
     check_drain()
     check_engine_lost()
     check_start()

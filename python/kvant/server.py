@@ -1,4 +1,4 @@
-"""`kvant serve` as a child process: started, waited for, ended with its context."""
+"""`kvant serve` as a child process: started, waited for, ended with its context, and with this process, however that ends."""
 import collections
 import subprocess
 import threading
@@ -13,8 +13,10 @@ class Server:
     """A running server; `url` is where it listens.  A context manager: the end of the block ends the server."""
 
     def __init__(self, model: str, *options: str, host: str = "127.0.0.1", port: int = 0, wait_s: float = 120.0) -> None:
-        command = [program(), "serve", "-m", model, "--host", host, "--port", str(port), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        command = [program(), "serve", "-m", model, "--host", host, "--port", str(port), "--end-with-stdin", *options]
+        # Only this process holds the other end of the server's standard input: even kill -9 closes it.  (A signal for the parent's death would come
+        # when the thread ends that started the server.)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         late = threading.Timer(wait_s, self.process.kill)
         late.start()
         try:
@@ -67,6 +69,8 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def __enter__(self) -> "Server":
         return self

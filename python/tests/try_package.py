@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 
 import numpy as np
@@ -138,6 +139,35 @@ def check_serve():
     refused(RuntimeError, ["no such file"], kvant.serve, "/nonexistent.gguf")
 
 
-for check in (check_formats, check_attention, check_recurrent, check_engine, check_serve):
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"      # one that nobody waits for has ended too
+    except OSError:
+        return False
+
+
+def check_killed():
+    """A program that is killed takes its server along, also where the thread that started it has ended before."""
+    code = """if True:
+        import sys, threading, time, kvant
+        made = []
+        starter = threading.Thread(target=lambda: made.append(kvant.serve(sys.argv[1], "-c", "256")))
+        starter.start()
+        starter.join()
+        time.sleep(0.5)
+        print(made[0].process.pid, made[0].process.poll(), flush=True)
+        time.sleep(600)"""
+    with subprocess.Popen([sys.executable, "-c", code, MODEL], stdout=subprocess.PIPE, text=True) as program_of_user:
+        pid, ended_before = program_of_user.stdout.readline().split()
+        ok(ended_before == "None" and runs(int(pid)), "the server outlives the thread that started it")
+        program_of_user.kill()
+    end = time.time() + 30
+    while runs(int(pid)) and time.time() < end:
+        time.sleep(0.05)
+    ok(not runs(int(pid)), "the server ends with the program")
+
+
+for check in (check_formats, check_attention, check_recurrent, check_engine, check_serve, check_killed):
     check()
 sys.exit(ended("try_package"))

@@ -313,6 +313,7 @@ static void server_options(const opts *o, const auth *keys, server_params *p)
     p->verbose = opt_flag(o, OPT_VERBOSE);
     p->pooling = pooling_option(o);
     p->catch_signals = 1;
+    p->end_fd = opt_flag(o, OPT_END_WITH_STDIN) ? STDIN_FILENO : -1;
     sampling_numbers(o, &p->sampler); /* defaults of requests */
 }
 

@@ -160,6 +160,7 @@ typedef struct server_params {
     int ignore_eos;               /* default of requests */
     int64_t seed;                 /* default of requests; -1: a new one for each */
     int catch_signals;            /* 1: SIGTERM and SIGINT drain, SIGHUP reloads */
+    int end_fd;                   /* a descriptor whose end is as SIGTERM; -1: none */
     int prefill;                  /* 1: a chat's last message, an assistant's, goes on */
     int keep_billing;             /* 1: system texts keep Claude Code's line for the bill */
     int refuse_unknown;           /* 1: a field that nothing reads is 400 */

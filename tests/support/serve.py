@@ -54,14 +54,14 @@ def built(build):
 class Server:
     """kvant serve on a free port.  build: the build folder (its bin/kvant).  model: None where args name what is served."""
 
-    def __init__(self, build, *args, model=DEMO, env=None, limits=None, stdout=subprocess.DEVNULL):
+    def __init__(self, build, *args, model=DEMO, env=None, limits=None, stdout=subprocess.DEVNULL, stdin=None):
         """limits: {resource.RLIMIT_...: n} of the process."""
         self.sanitized = is_sanitized(build)
         self.lines = []
         self.reading = threading.Event()
         self.reading.set()
         command = [os.path.join(build, "bin", "kvant"), "serve", *(["-m", model] if model else []), "--port", "0", *args]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=stdout, text=True, errors="replace",
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=stdout, stdin=stdin, text=True, errors="replace",
                                         env=dict(os.environ, **(env or {})),
                                         preexec_fn=lambda: [resource.setrlimit(k, (n, n)) for k, n in (limits or {}).items()])
         self.reader = threading.Thread(target=self._read, daemon=True)

@@ -29,6 +29,7 @@ enum {
 server_params server_defaults(void)
 {
     return (server_params){ .host = "127.0.0.1",
+                            .end_fd = -1,
                             .port = 8686,
                             .autoload = 1,
                             .api_prefix = "",
@@ -77,6 +78,14 @@ static int add_fd(server *s, int *fd, kvant_diag *diag)
     return KVANT_OK;
 }
 
+/* Whoever started the server holds the other end, or has ended, however that was. */
+static int watch_end(server *s, kvant_diag *diag)
+{
+    if (s->p.end_fd < 0 || add_fd(s, &s->p.end_fd, NULL) == KVANT_OK)
+        return KVANT_OK;
+    return kvant_fail(diag, KVANT_EINVAL, "--end-with-stdin: found a standard input that is no pipe, socket or terminal");
+}
+
 static int open_fds(server *s, kvant_diag *diag)
 {
     struct itimerspec every = { { 1, 0 }, { 1, 0 } };
@@ -88,6 +97,7 @@ static int open_fds(server *s, kvant_diag *diag)
     timerfd_settime(s->timer_fd, 0, &every, NULL);
     KVANT_TRY(add_fd(s, &s->event_fd, diag));
     KVANT_TRY(add_fd(s, &s->timer_fd, diag));
+    KVANT_TRY(watch_end(s, diag));
     if (!s->p.catch_signals)
         return KVANT_OK;
     sigemptyset(&set);

@@ -132,6 +132,22 @@ static void take_signals(server *s)
     }
 }
 
+/* Bytes that come are of no interest. */
+static void take_end(server *s)
+{
+    char bytes[4096];
+    const ssize_t n = read(s->p.end_fd, bytes, sizeof bytes);
+
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+        return;
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->p.end_fd, NULL);
+    log_msg(LOG_INFO, "standard input ended (--end-with-stdin)");
+    if (!models_ready(s))
+        s->stop = 1;
+    else if (!s->draining)
+        begin_drain(s);
+}
+
 static int too_slow(const client *k, int64_t now)
 {
     const int64_t second = 1000000000;
@@ -281,6 +297,8 @@ int server_run(server *s, kvant_diag *diag)
                 take_timer(s);
             else if (p == &s->signal_fd)
                 take_signals(s);
+            else if (p == &s->p.end_fd)
+                take_end(s);
             else if (p != &s->mhd_fd && !listen_accept(s, p))
                 client_left(p);
         }
