@@ -177,13 +177,10 @@ int server_open(const server_params *p, server **out, kvant_diag *diag);
 /* "http://127.0.0.1:8686" (of several addresses the first) or "unix:/run/kvant.sock" */
 int server_is_token_list(const char *s); /* names of headers or methods, with commas between them */
 const char *server_url(const server *s);
-int server_port(const server *s);
 /* wake and wake_user for kvant_session_params. */
 void server_wake(void *server_pointer);
 /* 1: nothing more has to be loaded (a loader's thread, with the server as a pointer to anything). */
 int server_ends(void *server_pointer);
-/* As SIGTERM (any thread); drain 0: at once. */
-void server_stop(server *s, int drain);
 /* Serves until stopped.  KVANT_OK after a drain; when the only model cannot be loaded, its error. */
 int server_run(server *s, kvant_diag *diag);
 /* The signal that ended server_run although requests were running; 0: none. */

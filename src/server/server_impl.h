@@ -242,7 +242,6 @@ struct server {
     int64_t stop_ns;
     pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
     job *dirty;
-    int asked_stop, asked_drain;
     int fail_code;
     kvant_diag fail_diag;
     models models;

@@ -267,11 +267,6 @@ const char *pretok_known(int i)
     return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i].name : NULL;
 }
 
-const pretok_row *pretok_row_at(int i)
-{
-    return i >= 0 && i < (int)(sizeof rows / sizeof rows[0]) ? &rows[i] : NULL;
-}
-
 const pretok_row *pretok_row_find(const char *name, size_t len)
 {
     for (int i = 0; pretok_known(i); i++)

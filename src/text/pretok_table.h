@@ -19,7 +19,5 @@ typedef struct pretok_row {
 
 /* NULL: no such name. */
 const pretok_row *pretok_row_find(const char *name, size_t len);
-/* i-th row, NULL at the end. */
-const pretok_row *pretok_row_at(int i);
 
 #endif

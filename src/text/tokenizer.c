@@ -427,8 +427,3 @@ int tokenizer_add_eos(const tokenizer *t)
 {
     return t->add_eos;
 }
-
-int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len)
-{
-    return vocab_find(&t->v, text, len);
-}

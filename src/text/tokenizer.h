@@ -36,7 +36,5 @@ int tokenizer_encode_marked(const tokenizer *t, const char *text, size_t len, co
                             int cap, int *n, kvant_diag *diag);
 /* Bytes of the BOS that such a text begins with; 0: it does not. */
 size_t tokenizer_leading_bos(const tokenizer *t, const char *text, size_t len, const uint8_t *origin);
-/* id of a token text, control tokens included; -1 if none. */
-int32_t tokenizer_find(const tokenizer *t, const char *text, size_t len);
 
 #endif

@@ -8,8 +8,6 @@
 #include "cli/bench/bench_spec.h"
 #include "kvant/engine.h"
 
-enum { BENCH_MAX_REPS = 10000 };
-
 /* Routed experts that the CPU read while it generated, apart from their layers, and the rate at which as many threads
  * read memory; 0: none, or not measured. */
 typedef struct bench_reads {

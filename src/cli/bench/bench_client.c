@@ -246,7 +246,6 @@ static void finish(client_runner *x, conn *c)
         snprintf(r->error, sizeof r->error, "status %d: %.70s", r->status, sbuf_text(&c->line));
     if (!c->stream && c->line.s) {
         r->reply = c->line.s;
-        r->reply_len = c->line.n;
         c->line = (sbuf){ 0 };
     }
     r->text = c->text.s;

@@ -26,7 +26,6 @@ typedef struct bc_request {
     int prompt_tokens, gen_tokens, cached_tokens; /* of usage; -1: not told */
     char *text;                                   /* the generated text, still escaped as in JSON; kvant_free */
     char *reply; /* an answer that is no stream, as it came; kvant_free */
-    size_t reply_len;
     char error[96]; /* "" when it went well */
 } bc_request;
 

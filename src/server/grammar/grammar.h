@@ -61,8 +61,6 @@ size_t grammar_bytes(grammar *g);
 /* JSON schema text (an object, or true) -> GBNF text (kvant_free).  KVANT_EINVAL gives the path of what is not
  * supported: a keyword that would constrain and is not known is an error, never ignored. */
 int grammar_from_schema(const char *schema, size_t len, char **gbnf, kvant_diag *diag);
-/* GBNF of any JSON object, for response_format json_object. */
-const char *grammar_json_object(void);
 
 /* The tokens of a model by their bytes, sorted: what masks are made over.  Control tokens have none, but those that
  * shown[id] (or NULL) counts as their text.  Immutable, any thread. */

@@ -26,21 +26,6 @@ static const char common_rules[] =
     "array ::= \"[\" ws (value ws (\",\" ws value ws)*)? \"]\"\n"
     "value ::= object | array | string | number | boolean | null\n";
 
-const char *grammar_json_object(void)
-{
-    return "root ::= object\n"
-           "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
-           "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" (([0-9a-cA-CeEfF] hex | [dD] [0-7]) hex hex | pair))\n"
-    "pair ::= [dD] [89abAB] hex hex \"\\\\u\" [dD] [c-fC-F] hex hex\n"
-           "hex ::= [0-9a-fA-F]\n"
-           "string ::= \"\\\"\" char* \"\\\"\"\n"
-           "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,17}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
-           "member ::= string ws \":\" ws value\n"
-           "object ::= \"{\" ws (member ws (\",\" ws member ws)*)? \"}\"\n"
-           "array ::= \"[\" ws (value ws (\",\" ws value ws)*)? \"]\"\n"
-           "value ::= object | array | string | number | \"true\" | \"false\" | \"null\"\n";
-}
-
 /* ---- the queue ---- */
 
 int schema_fail(const schema_maker *m, int at, const char *key, const char *what)

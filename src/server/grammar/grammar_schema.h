@@ -46,7 +46,6 @@ int schema_rule(schema_maker *m, const json_t *schema, int from, const char *key
 int schema_put_child(schema_maker *m, int at, const json_t *schema, const char *key); /* a reference to its rule */
 int schema_put_json(schema_maker *m, const json_t *v); /* a JSON value, as its text without blanks */
 int schema_listed(const char *word, const char *const *list);
-const char *schema_first_of(const json_t *schema, const char *const *list);
 /* A non-negative count of at most GRAMMAR_MAX_REPEAT; missing: `none`. */
 int schema_count(const schema_maker *m, int at, const char *key, int none, int *v);
 /* constrains: a keyword says what is valid; known: all of a schema's are, or an error names the first that is not. */

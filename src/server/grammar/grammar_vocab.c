@@ -6,14 +6,6 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-int vocab_is_eog(const grammar_vocab *v, int32_t token)
-{
-    for (int i = 0; i < v->n_eog; i++)
-        if (v->eog[i] == token)
-            return 1;
-    return 0;
-}
-
 void grammar_vocab_free(grammar_vocab *v)
 {
     if (!v)

@@ -17,6 +17,4 @@ struct grammar_vocab {
     unsigned char *bytes;
 };
 
-int vocab_is_eog(const grammar_vocab *v, int32_t token);
-
 #endif

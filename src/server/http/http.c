@@ -47,21 +47,11 @@ server_params server_defaults(void)
 
 /* ---- from other threads ---- */
 
-void server_stop(server *s, int drain)
-{
-    pthread_mutex_lock(&s->dirty_lock);
-    s->asked_stop = 1;
-    s->asked_drain = drain;
-    pthread_mutex_unlock(&s->dirty_lock);
-    server_wake(s);
-}
-
 void server_fail(server *s, int code, const kvant_diag *diag)
 {
     pthread_mutex_lock(&s->dirty_lock);
     s->fail_code = code;
     s->fail_diag = *diag;
-    s->asked_stop = 1;
     pthread_mutex_unlock(&s->dirty_lock);
     server_wake(s);
 }
@@ -212,11 +202,6 @@ int server_killed_by(const server *s)
 int server_stuck(const server *s)
 {
     return s->stuck;
-}
-
-int server_port(const server *s)
-{
-    return s->address.port;
 }
 
 static void close_fd(int fd)

@@ -39,10 +39,8 @@ static void take_dirty(server *s)
         j->link.taken_next = j->link.dirty_next;
         j->link.dirty = 0;
     }
-    if (s->asked_stop && !s->stop) {
-        s->stop = !s->asked_drain;
-        s->draining = 1;
-    }
+    if (s->fail_code)
+        s->stop = s->draining = 1;
     pthread_mutex_unlock(&s->dirty_lock);
     while (list) {
         job *j = list;

@@ -38,8 +38,6 @@ int jinja_parse(const char *source, size_t n, jinja **out, kvant_diag *diag);
 void jinja_free(jinja *t);
 /* The first construct that is not known, with line and column; NULL: none.  A run that comes to it ends there. */
 const char *jinja_unknown(const jinja *t);
-/* Returns 1 if the template reads this name anywhere. */
-int jinja_uses(const jinja *t, const char *name);
 
 int jinja_run_open(const jinja *t, jinja_run **out, kvant_diag *diag);
 void jinja_run_close(jinja_run *r);

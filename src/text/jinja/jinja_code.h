@@ -71,7 +71,6 @@ typedef struct jlexer {
     size_t n, at;
     int in;           /* '}' in {{ }}, '%' in {% %}, 0 in text */
     int brackets;     /* open ones: }} and %} do not end the tag */
-    int trim_left;    /* the tag before asked for the white space behind it */
     int line_start;   /* the text begins at the start of a line */
     /* the token: text is s[from..to) */
     enum jtoken kind;

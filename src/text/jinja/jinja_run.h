@@ -57,7 +57,7 @@ struct jinja_run {
     kvant_diag *diag;
     jarena mem; /* and the steps that are left */
     jval *stack;
-    int sp, pc, calls, loops, done;
+    int sp, pc, calls, done;
     uint32_t pos; /* of the instruction that runs */
     jscope globals, *scope;
     jloop *loop;

@@ -70,11 +70,3 @@ const char *jinja_unknown(const jinja *t)
 {
     return t->unknown;
 }
-
-int jinja_uses(const jinja *t, const char *name)
-{
-    for (int i = 0; i < t->n_names; i++)
-        if (jstr_is(t->names[i].text.u.s, name))
-            return 1;
-    return 0;
-}
