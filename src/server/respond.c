@@ -195,6 +195,17 @@ enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, j
                 : respond_fail(c, conn, API_UNAVAILABLE, "out of memory");
 }
 
+enum MHD_Result respond_success(call *c, struct MHD_Connection *conn)
+{
+    jsonw w;
+
+    jsonw_init(&w);
+    jsonw_object(&w);
+    jsonw_kbool(&w, "success", 1);
+    jsonw_end(&w);
+    return respond_json(c, conn, 200, &w);
+}
+
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e)
 {
     jsonw w;

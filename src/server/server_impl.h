@@ -266,6 +266,7 @@ enum MHD_Result respond_fixed(call *c, struct MHD_Connection *conn, int status, 
 enum MHD_Result respond_text(call *c, struct MHD_Connection *conn, int status, const char *type, char *body, size_t n);
 enum MHD_Result respond_stored(call *c, struct MHD_Connection *conn, struct stored_text *text); /* JSON; holds it */
 enum MHD_Result respond_json(call *c, struct MHD_Connection *conn, int status, jsonw *w); /* frees w */
+enum MHD_Result respond_success(call *c, struct MHD_Connection *conn); /* {"success": true} */
 enum MHD_Result respond_error(call *c, struct MHD_Connection *conn, const api_error *e);
 enum MHD_Result respond_fail(call *c, struct MHD_Connection *conn, int kind, const char *text); /* an api_error of it */
 /* Sends the error past the library, for a request whose body will not be read; the caller closes (MHD_NO). */
@@ -422,7 +423,8 @@ void served_drop_cache(served *m); /* the file that served_keep_cache wrote, if 
 
 /* ---- router/models_routes.c ---- */
 void models_put(server *s, const char *key, void (*put)(served *m, jsonw *w), jsonw *w); /* a list of all of them */
-int models_of_path(const call *c, served **m, api_error *e);            /* the one that the path ends with */
+/* The model that the path ends with, as JSON. */
+enum MHD_Result models_answer(call *c, struct MHD_Connection *conn, void (*put)(served *, jsonw *));
 int models_context(served *m); /* tokens, of one that is loaded or sleeps; 0: not known */
 void models_put_meta(served *m, jsonw *w); /* of one that is held */
 int models_is_other(served *m, const char *name, api_error *e);         /* not the only model's name */

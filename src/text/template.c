@@ -189,15 +189,6 @@ const char *chat_template_problem(const chat_template *c)
 /* The text that marks where the last message's own text ends; a template that strips texts takes its space away. */
 static const char mark[] = "\002continue\002 ";
 
-static int put(jinja_run *r, jval dict, const char *key, jval v)
-{
-    jval k;
-
-    if (!j_string(&r->mem, key, strlen(key), JINJA_TEMPLATE, &k) || !jdict_put(&r->mem, dict.u.d, k, v, &r->mem.steps))
-        return j_nomem(r);
-    return KVANT_OK;
-}
-
 static int from_c(jinja_run *r, const kvant_chat_input *in, jval *out)
 {
     if (!j_list(&r->mem, (size_t)in->n, out))
@@ -210,8 +201,8 @@ static int from_c(jinja_run *r, const kvant_chat_input *in, jval *out)
         if (!j_dict(&r->mem, 4, &dict) || !j_string(&r->mem, m->role, strlen(m->role), JINJA_DATA, &role) ||
             !j_string(&r->mem, m->content, strlen(m->content), JINJA_DATA, &content))
             return j_nomem(r);
-        KVANT_TRY(put(r, dict, "role", role));
-        KVANT_TRY(put(r, dict, "content", content));
+        KVANT_TRY(template_put(r, dict, "role", role));
+        KVANT_TRY(template_put(r, dict, "content", content));
         out->u.l->v[out->u.l->n++] = dict;
     }
     out->u.l->fixed = 1;

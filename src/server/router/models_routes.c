@@ -301,7 +301,7 @@ int models_is_other(served *m, const char *name, api_error *e)
     return api_fail(e, API_NOT_FOUND, "model", "model: \"%.100s\" is not served here, want \"%.100s\"", name, m->name);
 }
 
-int models_of_path(const call *c, served **m, api_error *e)
+static int model_of_path(const call *c, served **m, api_error *e)
 {
     char name[sizeof c->path];
 
@@ -312,20 +312,22 @@ int models_of_path(const call *c, served **m, api_error *e)
     return models_is_other(*m, name, e);
 }
 
-enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
+enum MHD_Result models_answer(call *c, struct MHD_Connection *conn, void (*put)(served *, jsonw *))
 {
     served *m;
     api_error e;
     jsonw w;
 
-    if (models_of_path(c, &m, &e) != API_OK)
+    if (model_of_path(c, &m, &e) != API_OK)
         return respond_error(c, conn, &e);
     jsonw_init(&w);
-    if (c->api == ERROR_ANTHROPIC)
-        put_anthropic(m, &w);
-    else
-        put_model(m, &w);
+    put(m, &w);
     return respond_json(c, conn, 200, &w);
+}
+
+enum MHD_Result get_model(call *c, struct MHD_Connection *conn)
+{
+    return models_answer(c, conn, c->api == ERROR_ANTHROPIC ? put_anthropic : put_model);
 }
 
 static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(served *), const char *already)
@@ -333,7 +335,6 @@ static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(s
     char name[MODEL_NAME] = "";
     served *m = NULL;
     api_error e = { 0 };
-    jsonw w;
 
     if (!c->s->p.router)
         return respond_fail(c, conn, API_NOT_FOUND,
@@ -347,11 +348,7 @@ static enum MHD_Result change(call *c, struct MHD_Connection *conn, int (*act)(s
                  m->fetching ? "being downloaded" : already);
     if (e.kind)
         return respond_error(c, conn, &e);
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_kbool(&w, "success", 1);
-    jsonw_end(&w);
-    return respond_json(c, conn, 200, &w);
+    return respond_success(c, conn);
 }
 
 enum MHD_Result post_load(call *c, struct MHD_Connection *conn)

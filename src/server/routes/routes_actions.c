@@ -126,7 +126,6 @@ enum MHD_Result post_lora(call *c, struct MHD_Connection *conn)
     float scales[KVANT_LORA_FILES];
     kvant_diag diag = { "" };
     api_error e = { 0 };
-    jsonw w;
 
     if (request_parse_lora(&c->m->env, sbuf_text(&c->body), c->body.n, scales, &e) != API_OK)
         return respond_error(c, conn, &e);
@@ -134,9 +133,5 @@ enum MHD_Result post_lora(call *c, struct MHD_Connection *conn)
     const int code = kvant_session_set_lora(c->m->session, scales, n, &diag);
     if (code < 0)
         return route_fail(c, conn, api_kind_of(code), "", diag.text);
-    jsonw_init(&w);
-    jsonw_object(&w);
-    jsonw_kbool(&w, "success", 1);
-    jsonw_end(&w);
-    return respond_json(c, conn, 200, &w);
+    return respond_success(c, conn);
 }

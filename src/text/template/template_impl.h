@@ -17,6 +17,7 @@ struct chat_template {
 
 /* Finds out c->lists, by rendering short chats. */
 void template_find_lists(chat_template *c);
+int template_put(jinja_run *r, jval dict, const char *key, jval v); /* dict[key] = v */
 /* The texts of these roles' messages become lists of one part of type text. */
 int template_put_lists(jinja_run *r, unsigned roles, jval messages);
 

@@ -64,7 +64,7 @@ void template_find_lists(chat_template *c)
     c->steps = 0;
 }
 
-static int put(jinja_run *r, jval dict, const char *key, jval v)
+int template_put(jinja_run *r, jval dict, const char *key, jval v)
 {
     jval k;
 
@@ -83,8 +83,8 @@ int template_put_lists(jinja_run *r, unsigned roles, jval messages)
         if (!j_list(&r->mem, 1, &list) || !j_dict(&r->mem, 2, &part) ||
             !j_string(&r->mem, "text", 4, JINJA_TEMPLATE, &type))
             return j_nomem(r);
-        KVANT_TRY(put(r, part, "type", type));
-        KVANT_TRY(put(r, part, "text", *content));
+        KVANT_TRY(template_put(r, part, "type", type));
+        KVANT_TRY(template_put(r, part, "text", *content));
         if (!jlist_add(&r->mem, list.u.l, part))
             return j_nomem(r);
         *content = list;

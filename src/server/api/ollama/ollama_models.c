@@ -194,15 +194,7 @@ enum MHD_Result get_studio_models(call *c, struct MHD_Connection *conn)
 
 enum MHD_Result get_studio_model(call *c, struct MHD_Connection *conn)
 {
-    served *m;
-    api_error e;
-    jsonw w;
-
-    if (models_of_path(c, &m, &e) != API_OK)
-        return respond_error(c, conn, &e);
-    jsonw_init(&w);
-    put_studio(m, &w);
-    return respond_json(c, conn, 200, &w);
+    return models_answer(c, conn, put_studio);
 }
 
 enum MHD_Result get_ollama_version(call *c, struct MHD_Connection *conn)
