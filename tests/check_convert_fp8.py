@@ -11,15 +11,12 @@ import subprocess
 import sys
 import tempfile
 
+from support.serve import Checks
+from support.tensors import load, store
+
 KVANT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build/release", "bin", "kvant")
-passed, failed = 0, 0
-
-
-def check(ok, text):
-    global passed, failed
-    passed, failed = passed + bool(ok), failed + (not ok)
-    if not ok:
-        print(f"FAIL check_convert_fp8: {text}")
+C = Checks("check_convert_fp8")
+check = C.ok
 
 
 def f32(x):
@@ -31,24 +28,6 @@ def e4m3(b):
     if b & 127 == 127:
         return math.copysign(math.nan, -1 if b & 128 else 1)
     return (-1 if b & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
-
-
-def load(path):
-    data = open(path, "rb").read()
-    n = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8:8 + n])
-    head.pop("__metadata__", None)
-    return {k: (t["dtype"], t["shape"], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]) for k, t in head.items()}
-
-
-def store(path, tensors):
-    head, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(head).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
 
 
 def pack(values):
@@ -177,8 +156,7 @@ def main():
         check(code not in (0, 1) and code > 0 and says in text, f"{what}: exit code {code}: {text}, wanted \"{says}\"")
         check(not os.path.exists(out), f"{what}: a file was left")
     shutil.rmtree(work)
-    print(f"check_convert_fp8: {passed} passed, {failed} failed")
-    return int(failed > 0)
+    return C.end()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,12 @@ import subprocess
 import sys
 import tempfile
 
+from support.serve import Checks
+from support.tensors import load, store
+
 KVANT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build/release", "bin", "kvant")
-passed, failed = 0, 0
+C = Checks("check_convert_mtp")
+check = C.ok
 DEEPSEEK = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "norm": "shared_head.norm", "head": "shared_head.head", "embed": "embed_tokens"}
 QWEN = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "norm": "norm"}
 GLM = {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "hidden_size": 32, "intermediate_size": 32, "head_dim": 16, "num_attention_heads": 2,
@@ -23,34 +27,9 @@ GLM = {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "hidde
        "dtype": "bfloat16", "initializer_range": 0.02, "rope_scaling": None, "use_cache": True}
 
 
-def check(ok, text):
-    global passed, failed
-    passed, failed = passed + bool(ok), failed + (not ok)
-    if not ok:
-        print(f"FAIL check_convert_mtp: {text}")
-
-
 def run(*words):
     done = subprocess.run([KVANT, *words], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
-
-
-def load(path):
-    data = open(path, "rb").read()
-    n = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8:8 + n])
-    head.pop("__metadata__", None)
-    return {k: (t["dtype"], t["shape"], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]) for k, t in head.items()}
-
-
-def store(path, tensors):
-    head, at = {}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(head).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
 
 
 def made(rng, *shape, norm=False):
@@ -168,8 +147,7 @@ def main():
         check_family(source, source, load(f"tests/convert/{source}/model.safetensors"), names, None, work)
     check_family("glm4moe", "deepseek2", glm(random.Random(1)), DEEPSEEK, GLM, work)
     shutil.rmtree(work)
-    print(f"check_convert_mtp: {passed} passed, {failed} failed")
-    return failed != 0
+    return C.end()
 
 
 sys.exit(main())

@@ -6,16 +6,12 @@ import os
 import subprocess
 import sys
 
+from support.serve import Checks
+
 KVANT = os.path.join(sys.argv[1] if len(sys.argv) > 1 else "build/release", "bin", "kvant")
 MODEL, LINE = "tests/mtp/qwen35.gguf", "the block that predicts further tokens is "
-passed, failed = 0, 0
-
-
-def check(ok, text):
-    global passed, failed
-    passed, failed = passed + bool(ok), failed + (not ok)
-    if not ok:
-        print(f"FAIL check_spec_auto: {text}")
+C = Checks("check_spec_auto")
+check = C.ok
 
 
 def run(device, spec, *words, model=MODEL, memory=None):
@@ -52,5 +48,4 @@ def check_device(device):
 
 for name in ("cpu", "vulkan", "opencl"):
     check_device(name)
-print(f"check_spec_auto: {passed} passed, {failed} failed")
-sys.exit(failed != 0)
+sys.exit(C.end())

@@ -11,9 +11,10 @@ import sys
 import tempfile
 
 from support import plan, suites
-from support.serve import ROOT
+from support.serve import ROOT, Checks
 
-passed = failed = 0
+C = Checks("check_suites")
+check = C.ok
 ALL = set(suites.SUITES)
 ADDED = {"additions"}
 CPU = {"cpu"}
@@ -53,13 +54,6 @@ CHANGES = [
     ("src/server/masks.c", set()),
     ("README.md", set()),
 ]
-
-
-def check(ok, text):
-    global passed, failed
-    passed, failed = passed + bool(ok), failed + (not ok)
-    if not ok:
-        print("FAIL", text, flush=True)
 
 
 def copy_of_inputs(folder):
@@ -205,8 +199,7 @@ def main():
     cpu_rungs()
     turns()
     plans()
-    print(f"check_suites: {passed} passed, {failed} failed")
-    return failed > 0
+    return C.end()
 
 
 sys.exit(main())

@@ -12,18 +12,11 @@
 #include <string.h>
 #include "base/rng.h"
 #include "model/gguf/gguf.h"
+#include "support/promise.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
-
-#define PROMISE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "broken promise: %s\n", #cond);                                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static volatile uint64_t sink;
 

@@ -7,16 +7,9 @@
 #include "base/mem.h"
 #include "make/convert/hf_vocab.h"
 #include "make/convert/safetensors.h"
+#include "support/promise.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define PROMISE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "broken promise: %s\n", #cond);                                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static void read_tensors(const uint8_t *data, size_t size)
 {

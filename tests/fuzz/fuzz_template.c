@@ -10,18 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "support/gguf_make.h"
+#include "support/promise.h"
 #include "text/template.h"
 #include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define PROMISE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "broken promise: %s\n", #cond);                                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { MAX_MSGS = 8 };
 static const char *const control[] = { "<|im_start|>",      "<|im_end|>", "<|start_header_id|>",

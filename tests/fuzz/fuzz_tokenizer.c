@@ -13,19 +13,12 @@
 #include <string.h>
 #include "kvant/engine.h"
 #include "support/gguf_make.h"
+#include "support/promise.h"
 #include "text/detok.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define PROMISE(cond)                                                                                                  \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "broken promise: %s\n", #cond);                                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static const char *const pres[] = { "gpt-2", "llama-bpe", "qwen2", "qwen35" };
 enum { N_PRES = 4, N_CONTROL = 3, FIRST_CONTROL = 256 };

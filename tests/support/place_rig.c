@@ -1,6 +1,8 @@
 /* place_rig.c: see place_rig.h. */
 #include "support/place_rig.h"
 
+#include <dirent.h>
+
 static void note(place_record *r, const float *x, size_t n)
 {
     CHECK(x && r->n + n <= PLACE_MOST, "no values, or more than %d", PLACE_MOST);
@@ -93,4 +95,25 @@ int place_run(kvant_model *m, const kvant_engine_params *p, place_record *r, kva
         place_steps(e, r);
     kvant_engine_free(e);
     return code;
+}
+
+void place_folder(const char *folder, int (*check)(const char *path), int each, const char *what)
+{
+    DIR *d = opendir(folder);
+    char path[512];
+    int files = 0, n = 0;
+
+    CHECK(d != NULL, "%s", folder);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        const char *dot = strrchr(f->d_name, '.');
+        if (!dot || strcmp(dot, ".gguf") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        n += check(path);
+        files++;
+    }
+    if (d)
+        closedir(d);
+    printf("%s: %d models, %d %s\n", folder, files, n, what);
+    CHECK(files > 5 && n > each * files, "%s: %d models, %d %s", folder, files, n, what);
 }

@@ -19,6 +19,8 @@ kvant_model *place_open(const char *path);
 kvant_engine_params place_params(const char *device, const char *split, const char *format);
 /* Two prompts, the second beside a token of the first; steps of both; a fork of the first; hidden states. */
 void place_steps(kvant_engine *e, place_record *r);
+/* All models of a folder: check() of each returns how often it compared, on average at least `each` times. */
+void place_folder(const char *folder, int (*check)(const char *path), int each, const char *what);
 /* An engine of these parameters, its steps, and no engine again. */
 int place_run(kvant_model *m, const kvant_engine_params *p, place_record *r, kvant_diag *diag);
 /* Sessions on the CPU and on `placed` ("cpu,cpu": layers, "cpu:1+": experts apart, "cpu,cpu=": parts of every layer)
