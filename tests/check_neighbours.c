@@ -1,11 +1,11 @@
 /* check_neighbours.c: what one request of a session does harms no other: it stands still and gives its place away
  * (A5), a step with it fails (A1), it leaves nothing that others could find (A9). */
-#include "engine/session_audit.h"
 #include "support/serve_rig.h"
 
 #include <stdatomic.h>
 #include <time.h>
 #include "support/check.h"
+#include "support/session_audit.h"
 
 enum { MOST = 12, PROMPT = 150, GEN = 60 };
 

@@ -1,7 +1,7 @@
 /* check_shift.c: a request whose context is full goes on (kvant_request.shift): its text is that of fresh requests,
  * each with what the one before left as its prompt, to the last bit of every log-probability; alone, with neighbours,
  * whose texts stay theirs, in a pool that is too small, with drafts, in a slot; and it ends as others do. */
-#include "engine/session_audit.h"
+#include "support/session_audit.h"
 #include "engine/session_impl.h"
 #include "support/check.h"
 #include "support/serve_rig.h"

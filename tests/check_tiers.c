@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "engine/blocks/session_blocks.h"
-#include "engine/session_audit.h"
 #include "support/check.h"
 #include "support/log_seen.h"
 #include "support/serve_rig.h"
+#include "support/session_audit.h"
 #include "support/store_rig.h"
 
 enum { PROMPTS = 6, N = 230, GEN = 5, PAGES = 14 };

@@ -8,7 +8,6 @@
  * tenants and salts, small pools, all families of models, both ways to preempt, pauses, cancels, slots, files.  All
  * that a trace does comes from its seed, at the end of a tick on the owner's thread: it does not depend on time, and
  * its failure can be run again alone. */
-#include "engine/session_audit.h"
 #include "support/serve_rig.h"
 
 #include <stdatomic.h>
@@ -17,6 +16,7 @@
 #include "base/rng.h"
 #include "support/check.h"
 #include "support/gguf_make.h"
+#include "support/session_audit.h"
 
 enum {
     PROMPTS = 20,

@@ -5,7 +5,6 @@
  *   session_plan.c     the queue's order; what goes into the next step
  *   session_step.c     the step itself, and what each request got of it
  *   session_pace.c     how many prompt tokens a step may have, by measured time; who gives way
- *   session_audit.c    counts everything anew, for tests
  *   session_stats.c    counters, and the copies that other threads see
  *   session_check.c    a new request: checks, its own copy
  *   session_lora.c     its adapters, and what they mean for sharing
@@ -255,7 +254,7 @@ typedef struct session_hooks {
     /* Guesses at most k tokens behind tokens[n], in place of the session's own. */
     int (*drafter)(void *user, const int32_t *tokens, int n, int32_t *out, int k);
     void *drafter_user;
-    void (*_Atomic after_tick)(kvant_session *s); /* session_audit.h */
+    void (*_Atomic after_tick)(kvant_session *s); /* tests/support/session_audit.h */
 } session_hooks;
 
 struct kvant_session {

@@ -1,6 +1,6 @@
 /* session_audit.c: see session_audit.h.  Counts everything anew, by brute force: it shares no shortcut with the code
  * that it checks. */
-#include "engine/session_audit.h"
+#include "support/session_audit.h"
 
 #include <stdarg.h>
 #include <stdio.h>
