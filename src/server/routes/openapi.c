@@ -58,14 +58,16 @@ static const struct {
 static const struct {
     const char *path, *name, *schema;
     int required;
+    const char *method; /* NULL: every one of the path */
 } queries[] = {
-    { "/slots", "fail_on_no_slot", "{\"type\":\"string\"}", 0 },
-    { "/debug/events", "interval", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":86400}", 0 },
-    { "/slots/", "action", "{\"enum\":[\"save\",\"restore\",\"erase\"]}", 1 },
-    { "/cache", "action", "{\"enum\":[\"save\",\"restore\",\"clear\"]}", 1 },
-    { "/v1/stream", "conv_id", "{\"type\":\"string\",\"minLength\":1}", 1 },
-    { "/v1/stream", "from", "{\"type\":\"integer\",\"minimum\":0}", 0 },
-    { "/v1/responses/", "cache_salt", "{\"type\":\"string\"}", 0 },
+    { "/slots", "fail_on_no_slot", "{\"type\":\"string\"}", 0, NULL },
+    { "/debug/events", "interval", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":86400}", 0, NULL },
+    { "/slots/", "action", "{\"enum\":[\"save\",\"restore\",\"erase\"]}", 1, NULL },
+    { "/cache", "action", "{\"enum\":[\"save\",\"restore\",\"clear\"]}", 1, NULL },
+    { "/v1/stream", "conv_id", "{\"type\":\"string\",\"minLength\":1}", 1, NULL },
+    { "/v1/stream", "from", "{\"type\":\"integer\",\"minimum\":0}", 0, NULL },
+    { "/v1/responses/", "cache_salt", "{\"type\":\"string\"}", 0, NULL },
+    { "/models", "model", "{\"type\":\"string\",\"minLength\":1}", 1, "DELETE" },
 };
 
 static int fields_of(const route *r)
@@ -162,7 +164,7 @@ static void put_parameters(const route *r, jsonw *w)
     if (r->flags & ROUTE_SLOT)
         put_parameter("slot", "path", 1, "{\"type\":\"integer\",\"minimum\":0,\"maximum\":9999}", w);
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
-        if (strcmp(queries[i].path, r->path) == 0)
+        if (strcmp(queries[i].path, r->path) == 0 && (!queries[i].method || strcmp(queries[i].method, r->method) == 0))
             put_parameter(queries[i].name, "query", queries[i].required, queries[i].schema, w);
     jsonw_end(w);
 }
