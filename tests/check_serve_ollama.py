@@ -99,6 +99,18 @@ def check_faults(s):
     C.ok(st == 200 and set(h["x-kvant-ignored-fields"].split(", ")) == {"options.num_ctx", "options.no_such"}, h)
 
 
+def check_types(s):
+    """Any type of a body, as Ollama does, but of a browser, which tells the page that asks."""
+    body = json.dumps({"messages": USER, "stream": False, "options": SHORT}).encode()
+    page = b"Origin: http://localhost:%d\r\n" % s.port
+    form, plain, mine = (b"Content-Type: " + x + b"\r\n" for x in (b"application/x-www-form-urlencoded", b"text/plain", b"application/json"))
+    for fields, want in ((b"", 200), (form, 200), (plain, 200), (mine + page, 200), (page, 415), (plain + page, 415), (form + b"Sec-Fetch-Site: same-site\r\n", 415),
+                         (b"Sec-Fetch-Site: none\r\n", 415), (b"Origin: null\r\n", 403), (b"Sec-Fetch-Site: cross-site\r\n", 403)):
+        head = b"POST /api/chat HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\nContent-Length: %d\r\n" % (s.port, len(body))
+        got = s.raw(head + fields + b"\r\n" + body, 5)[9:12]
+        C.ok(got == b"%d" % want, f"{fields}: {got}, want {want}")
+
+
 def check_models(s):
     C.ok(re.fullmatch(r"\d+\.\d+\.\d+", s.get("/api/version")[1]["version"]), "version")
     tags = s.get("/api/tags")[1]["models"]
@@ -189,7 +201,7 @@ def main():
         print("check_serve_ollama: SKIP: this build has no server")
         return 0
     with Server(BUILD, "-c", "4096", "-np", "4", "--sse-ping-interval", "1") as s:
-        for check in (check_texts, check_formats, check_faults, check_models, check_embeddings):
+        for check in (check_texts, check_formats, check_faults, check_types, check_models, check_embeddings):
             check(s)
     check_tools()
     check_thoughts()

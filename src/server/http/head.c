@@ -245,6 +245,13 @@ static int is_json(const char *type)
     return strncasecmp(type, "application/json", n) == 0 && strchr("; \t", type[n]) != NULL;
 }
 
+/* Ollama reads a body whatever its type, and clients of its API (litellm, curl as its manual has it) name none or a
+ * form's.  A browser's POST tells the page that asks, so that this one is no browser's. */
+static int any_type(const head_text *h)
+{
+    return h->c->api == ERROR_OLLAMA && !field(h, "Origin") && !field(h, "Sec-Fetch-Site");
+}
+
 static int check_type(const head_text *h)
 {
     const char *type = field(h, "Content-Type"), *encoding = field(h, "Content-Encoding");
@@ -253,7 +260,7 @@ static int check_type(const head_text *h)
         return refuse(h, API_MEDIA, "Content-Encoding: not supported");
     /* Without a type a browser sends a body to any site without asking that site first; check_source has seen to what
      * it sends without a body. */
-    if (h->c->method[0] == 'P' && (type ? !is_json(type) : h->c->key < 0 && declared_bytes(h) != 0))
+    if (h->c->method[0] == 'P' && !any_type(h) && (type ? !is_json(type) : h->c->key < 0 && declared_bytes(h) != 0))
         return refuse(h, API_MEDIA, "Content-Type: wanted application/json");
     return -1;
 }
