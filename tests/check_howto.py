@@ -130,7 +130,7 @@ def main():
         return C.end()
     use = os.path.join(ROOT, "docs", "use")
     only = sys.argv[2] if len(sys.argv) > 2 else None
-    n = sum(check_page(os.path.join(use, name)) for name in sorted(os.listdir(use)) if only in (None, name))
+    n = sum(check_page(os.path.join(use, name)) for name in sorted(os.listdir(use)) if name.endswith(".md") and only in (None, name))
     C.ok(n >= (1 if only else 20), f"{n} commands found in docs/use")
     return C.end()
 

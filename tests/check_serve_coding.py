@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_serve_coding: twenty turns of a coding agent with tools, in Claude Code's shape (a first system line that changes with every request) and
-Codex's: nearly all of each prompt comes from the cache.  Numbers on standard output: turns, prompt tokens, and how many were read from the cache."""
+"""check_serve_coding: twenty turns of a coding agent with tools, in Claude Code's shape (a first system line that changes with every request),
+Codex's, and that of the library that opencode speaks with (its chunks are read as the library does): nearly all of each prompt comes from the cache.  Numbers on standard output: turns, prompt tokens, and how many were read from the cache."""
 import os
 import sys
 import tempfile
@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "sup
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients"))
 import scripted     # noqa: E402
 from rig import CALL, HELLO, OBJECT, RAIN, TEMPLATE    # noqa: E402
-from serve import ROOT, Checks, Server, built    # noqa: E402
+from serve import ROOT, Checks, Server, built, events    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_coding")
@@ -64,6 +64,51 @@ def codex(s):
     return seen
 
 
+def chunk_ok(c):
+    """What @ai-sdk/openai-compatible wants of a chunk, or it ends the stream with an error."""
+    def text(x):
+        return x is None or isinstance(x, str)
+    deltas = [choice["delta"] for choice in c["choices"] if choice.get("delta") is not None]
+    calls = [t for d in deltas for t in d.get("tool_calls") or []]
+    return (all(text(d.get(k)) for d in deltas for k in ("role", "content", "reasoning_content")) and all(text(x.get("finish_reason")) for x in c["choices"])
+            and all(isinstance(t["index"], int) and text(t.get("id")) and text(t["function"].get("name")) and text(t["function"].get("arguments")) for t in calls))
+
+
+def streamed(s, body):
+    """(text, calls, reason, usage) of a stream, put together as that library does."""
+    status, _, data = s.request("POST", "/v1/chat/completions", body)
+    chunks = events(data) if status == 200 else []
+    C.ok(status == 200 and chunks and all(chunk_ok(c) for c in chunks), (status, data[:300]))
+    said, calls, reason, usage = "", {}, None, None
+    for c in chunks:
+        usage = c.get("usage") or usage
+        for choice in c["choices"]:
+            delta, reason = choice.get("delta") or {}, choice.get("finish_reason") or reason
+            said += delta.get("content") or ""
+            for t in delta.get("tool_calls") or []:
+                call = calls.setdefault(t["index"], {"type": "function", "id": t.get("id"), "function": {"name": t["function"].get("name"), "arguments": ""}})
+                call["function"]["arguments"] += t["function"].get("arguments") or ""
+    return said, list(calls.values()), reason, usage
+
+
+def opencode(s):
+    """The same over /v1/chat/completions, with the fields of @ai-sdk/openai-compatible."""
+    messages, seen = [{"role": "system", "content": RULES + " (opencode)"}], []
+    for turn in range(TURNS):
+        messages.append({"role": "user", "content": f"The weather of day {turn}?"})
+        for step in range(2):
+            said, calls, reason, usage = streamed(s, {"model": "model", "max_tokens": 8192, "temperature": 0, "top_p": 1, "messages": messages, "tool_choice": "auto",
+                                                      "tools": [{"type": "function", "function": {"name": "get_weather", "description": "The weather", "parameters": SCHEMA}}],
+                                                      "stream": True, "stream_options": {"include_usage": True}})
+            if not C.ok(usage and reason == ("stop" if step else "tool_calls"), (reason, usage, said)):
+                return seen
+            seen.append((usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]))
+            messages.append({"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})})
+            messages += [{"role": "tool", "tool_call_id": c["id"], "content": "rain"} for c in calls]
+        C.ok(said == RAIN, said)
+    return seen
+
+
 def reuse(name, seen):
     prompt, cached = (sum(x[i] for x in seen[1:]) for i in (0, 1))
     print(f"{name}: {len(seen)} requests, {prompt} prompt tokens after the first request, {cached} from the cache: {100 * cached / prompt:.1f} %")
@@ -80,6 +125,7 @@ def main():
         with Server(BUILD, "-np", "2", "-c", "16384", "-lv", "2", model=path) as s:
             C.ok(reuse("Claude Code's shape", claude(s)) >= 0.95, "the prefix is not reused")
             C.ok(reuse("Codex's shape", codex(s)) >= 0.95, "the prefix is not reused")
+            C.ok(reuse("opencode's library's shape", opencode(s)) >= 0.95, "the prefix is not reused")
             told = [line for line in s.lines if "x-anthropic-billing-header" in line]
             C.ok(len(told) == 1 and "--keep-billing-header" in told[0], f"one note: {told}")
             texts = ("a text of its own\nRules", [{"type": "text", "text": "a text of its own\nRules"}])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """packages: claude-agent-sdk
 
-Claude Code, the program itself (Anthropic's package of Python ships it): one task of ten turns, each with its Bash tool, in one session."""
+Claude Code, the program itself (Anthropic's package of Python ships it): one task of ten turns, each with its Bash tool, in one session, with
+the settings of docs/use/clients/claude-code.md."""
 import json
 import os
 import subprocess
@@ -17,9 +18,9 @@ CALL = '<tool_call>\n{"name": "Bash", "arguments": {"command": "echo rain in Par
 TURNS = 10
 
 
-def environment(url, home):
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "CLAUDE"))}
-    return dict(keep, HOME=home, ANTHROPIC_BASE_URL=url, ANTHROPIC_AUTH_TOKEN="k", ANTHROPIC_MODEL="m", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
+def environment(home):
+    """This process's, without its user's account and settings."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC_", "CLAUDE"))} | {"HOME": home}
 
 
 def turn(p, text):
@@ -41,8 +42,9 @@ def blocks(events, who, kind):
 def ten_turns(url):
     print("claude_code:", subprocess.run([CLAUDE, "--version"], capture_output=True, text=True, check=True).stdout.strip(), flush=True)
     with tempfile.TemporaryDirectory() as home:
+        rig.settle(home, "claude-code", url)
         p = subprocess.Popen([CLAUDE, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--max-turns", "4",
-                              "--allowedTools", "Bash(echo:*)"], cwd=home, env=environment(url, home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              "--allowedTools", "Bash(echo:*)"], cwd=home, env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=sys.stderr, text=True)
         try:
             for n in range(TURNS):
@@ -51,6 +53,7 @@ def ten_turns(url):
                 assert [b["name"] for b in blocks(events, "assistant", "tool_use")] == ["Bash"], events
                 assert "rain in Paris" in json.dumps(blocks(events, "user", "tool_result")), events
                 first = rig.reuse(url) if n == 0 else first
+            print(f"claude_code: {first[0]} prompt tokens in the first turn", flush=True)
             rig.check_reuse(url, "claude_code", first)
         finally:
             p.stdin.close()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """packages: openai-codex-cli-bin
 
-Codex CLI, the program itself (OpenAI's package of Python ships it): one task of ten turns, each with its shell tool, in one thread."""
+Codex CLI, the program itself (OpenAI's package of Python ships it): one task of ten turns, each with its shell tool, in one thread, with the
+settings of docs/use/clients/codex.md."""
 import json
 import os
 import subprocess
@@ -13,15 +14,7 @@ from serve import DEMO
 
 CODEX = os.path.join(os.path.dirname(codex_cli_bin.__file__), "bin", "codex")
 CALL = '<tool_call>\n{"name": "exec_command", "arguments": {"cmd": "echo rain in Paris"}}\n</tool_call>'
-CONFIG = """model = "m"
-model_provider = "kvant"
-sandbox_mode = "danger-full-access"
-approval_policy = "never"
-[model_providers.kvant]
-name = "kvant"
-base_url = "URL/v1"
-wire_api = "responses"
-"""
+ALONE = ["-c", 'sandbox_mode="danger-full-access"', "-c", 'approval_policy="never"']      # nobody is there to be asked
 TURNS = 10
 
 
@@ -34,7 +27,7 @@ def environment(home):
 def turn(home, text, thread):
     """The events of a turn; `exec resume` goes on with a thread, as a user does who calls it again."""
     more = ["resume", thread] if thread else []
-    r = subprocess.run([CODEX, "exec", "--skip-git-repo-check", "--json", *more, text], cwd=home, env=environment(home),
+    r = subprocess.run([CODEX, "exec", "--skip-git-repo-check", "--json", *ALONE, *more, text], cwd=home, env=environment(home),
                        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     assert r.returncode == 0, r.stderr[-2000:] + r.stdout[-2000:]
     return [json.loads(line) for line in r.stdout.splitlines() if line.startswith("{")]
@@ -47,9 +40,7 @@ def items(events, kind):
 def ten_turns(url):
     print("codex_cli:", subprocess.run([CODEX, "--version"], capture_output=True, text=True, check=True).stdout.strip(), flush=True)
     with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as home:     # Codex links no programs of its own under /tmp
-        os.mkdir(home + "/.codex")
-        with open(home + "/.codex/config.toml", "w", encoding="utf-8") as f:
-            f.write(CONFIG.replace("URL", url))
+        rig.settle(home, "codex", url)
         thread = None
         for n in range(TURNS):
             events = turn(home, f"How will the weather be on day {n}?", thread)

@@ -2,7 +2,7 @@
 """packages: open-webui
 
 Open WebUI, the program itself, between this test and kvant, over a connection of each kind (OpenAI's API and Ollama's): one task of ten turns, each
-with a tool.  Its API takes the tools and hands the calls on; the tool is run here."""
+with a tool.  Its API takes the tools and hands the calls on; the tool is run here.  Settings are those of docs/use/clients/open-webui.md."""
 import json
 import os
 import socket
@@ -41,9 +41,9 @@ def call(base, path, body=None, token=None):
 def start(url, mode, folder):
     """The process with a connection of this kind, and its address, once it answers."""
     port = free_port()
-    env = dict(os.environ, DATA_DIR=folder, WEBUI_AUTH="False", WEBUI_SECRET_KEY="x", OFFLINE_MODE="True", HF_HUB_OFFLINE="1", 
-               ENABLE_OLLAMA_API=str(mode == "ollama"), OLLAMA_BASE_URL=url, ENABLE_OPENAI_API=str(mode == "openai"), OPENAI_API_BASE_URL=url + "/v1", OPENAI_API_KEY="k", RAG_EMBEDDING_ENGINE="openai",
-               BYPASS_EMBEDDING_AND_RETRIEVAL="true", ENABLE_VERSION_UPDATE_CHECK="False", ANONYMIZED_TELEMETRY="false", DO_NOT_TRACK="true")
+    told = rig.settings("open-webui", url, {"openai": "OpenAI's API", "ollama": "Ollama's API"}[mode])["open-webui.env"]
+    env = dict(os.environ, DATA_DIR=folder, WEBUI_AUTH="False", WEBUI_SECRET_KEY="x", OFFLINE_MODE="True", HF_HUB_OFFLINE="1", RAG_EMBEDDING_ENGINE="openai",
+               BYPASS_EMBEDDING_AND_RETRIEVAL="true", ENABLE_VERSION_UPDATE_CHECK="False", ANONYMIZED_TELEMETRY="false", DO_NOT_TRACK="true", **dict(line.split("=", 1) for line in told.splitlines()))
     with open(os.path.join(folder, "log"), "wb") as log:
         p = subprocess.Popen([os.path.join(os.path.dirname(sys.executable), "open-webui"), "serve", "--host", "127.0.0.1", "--port", str(port)],
                              cwd=folder, env=env, stdout=log, stderr=log)

@@ -24,6 +24,7 @@ TEMPLATE = ("{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %
             "{% if add_generation_prompt %}{% set ns = namespace(json=false) %}{% for m in messages %}{% if 'JSON' in (m.content or '') %}{% set ns.json = true %}"
             "{% endif %}{% endfor %}{% if tools and messages[-1].role != 'tool' %}<|call|>{% elif ns.json %}<|object|>{% elif messages[-1].role == 'tool' %}<|rain|>"
             "{% else %}<|hello|>{% endif %}{% endif %}")
+ADDRESS = "http://127.0.0.1:8686"
 called = []
 
 
@@ -53,12 +54,39 @@ def check_reuse(url, name, first):
     assert cached >= 0.95 * prompt, (prompt, cached)
 
 
-def run(name, *checks, call=CALL, hello=HELLO, context=4096, words_of=None):
-    """Each check gets the server's address, and fails by what it raises or by an assertion.  call: the tool's call, as the model writes it."""
+def settings(page, url, section=""):
+    """{file in the user's home: its text} of docs/use/clients/PAGE.md, so that what the page tells is what is run; section: of this heading alone."""
+    with open(os.path.join(ROOT, "docs", "use", "clients", page + ".md"), encoding="utf-8") as f:
+        text = f.read()
+    part = re.search(rf"^## {re.escape(section)}$(.*?)(?=^## |\Z)", text, re.M | re.S).group(1) if section else text
+    found = re.findall(r"^`~/([^`]+)`:\n\n```\w*\n(.*?)^```", part, re.M | re.S)
+    assert found and all(ADDRESS in body or "json" in name for name, body in found), (page, section, found)
+    return {name: body.replace(ADDRESS, url) for name, body in found}
+
+
+def settle(home, page, url, section=""):
+    """Writes them."""
+    for name, body in settings(page, url, section).items():
+        os.makedirs(os.path.dirname(os.path.join(home, name)), exist_ok=True)
+        with open(os.path.join(home, name), "w", encoding="utf-8") as f:
+            f.write(body)
+
+
+def template_of(says):
+    """A last message with one of these words is answered first, by the text with its number."""
+    branches = "".join(f"{{% {'elif' if i else 'if'} '{word}' in messages[-1].content %}}<|{i}|>" for i, word in enumerate(says or ()))
+    return TEMPLATE.replace("{% if tools and", branches + "{% elif tools and") if says else TEMPLATE
+
+
+def run(name, *checks, call=CALL, hello=HELLO, context=4096, words_of=None, says=None):
+    """Each check gets the server's address, and fails by what it raises or by an assertion.  call: the tool's call, as the model writes it; says: {word
+    of a message: answer}."""
     c = Checks(name)
+    said = {f"<|{i}|>": text for i, text in enumerate((says or {}).values())}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "scripted.gguf")
-        scripted.make(path, {"<|call|>": call, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": hello}, size=3, template=TEMPLATE, words_of=words_of)
+        scripted.make(path, {"<|call|>": call, "<|rain|>": RAIN, "<|object|>": OBJECT, "<|hello|>": hello, **said}, size=3, template=template_of(says),
+                      words_of=words_of)
         with Server(BUILD, "-np", "4", "-c", str(context), "--temp", "0", model=path) as s:
             for check in checks:
                 called.clear()
