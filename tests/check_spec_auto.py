@@ -28,7 +28,7 @@ def total(device, spec):
 
 def check_device(device):
     plain, auto = run(device, "off"), run(device, "auto")
-    if "no device" in plain[2]:
+    if "no device" in plain[2] or f"device {device}: unknown" in plain[2]:
         print(f"skipped: {device} is not here")
         return
     check(auto[0] == 0 and LINE + "loaded\n" in auto[2] and plain[1] == auto[1], f"{device}: {plain}, auto {auto}")
