@@ -25,10 +25,10 @@ static inline void keys16_stream3(const uint8_t *p, size_t stride, int early, __
     const __m512i table = keys_table16(card_bytes8);
     __m512i w[4];
     keys_sixteen_spread(p, stride, keys_windows(early), w);
-    for (int c = 0; c < 4; c++) {
-        x[2 * c] = _mm512_permutexvar_epi8(keys_bits3(w[c], 0), table);
-        x[2 * c + 1] = _mm512_permutexvar_epi8(keys_bits3(w[c], 12), table);
-    }
+#define STREAM3_WINDOW(c)                                                  \
+    x[2 * c] = _mm512_permutexvar_epi8(keys_bits3(w[c], 0), table);        \
+    x[2 * c + 1] = _mm512_permutexvar_epi8(keys_bits3(w[c], 12), table);
+    REP4(STREAM3_WINDOW)
 }
 
 static inline void keys4_stream3(const uint8_t *p, size_t stride, int early, __m512i *x)
@@ -51,13 +51,10 @@ static inline void keys16_planes(const uint8_t *p, size_t stride, int early, __m
     const __m512i twos = _mm512_set1_epi64(0x2624222006040200), ones = _mm512_set1_epi64(0x21201f1e0100fffe);
     __m512i w[4];
     keys_sixteen(p, stride, w);
-    for (int c = 0; c < 8; c++) {
-        __m512i low = _mm512_multishift_epi64_epi8(_mm512_add_epi8(twos, _mm512_set1_epi8((char)(8 * (c % 4)))),
-                                                   w[early / 4 + c / 4]);
-        __m512i high = _mm512_multishift_epi64_epi8(_mm512_add_epi8(ones, _mm512_set1_epi8((char)(4 * c))),
-                                                    w[early / 4 + 2]);
-        x[c] = planes_lookup(low, high);
-    }
+#define PLANES_AT(bits, c, word) \
+    _mm512_multishift_epi64_epi8(_mm512_add_epi8(bits, _mm512_set1_epi8((char)(c))), w[early / 4 + (word)])
+#define PLANES_FOUR(c) x[c] = planes_lookup(PLANES_AT(twos, 8 * (c % 4), c / 4), PLANES_AT(ones, 4 * c, 2));
+    REP8(PLANES_FOUR)
 }
 
 /* A 64-bit lane takes, for two values, from each of the four rows a word: the byte with their two low bits, and the

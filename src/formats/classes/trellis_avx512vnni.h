@@ -25,10 +25,8 @@ static inline void trellis_keys(const uint8_t *row, size_t stride, int b, __m512
 {
     __m512i w[4];
     keys_sixteen_spread(trellis_codes(row, b), stride, keys_windows(trellis_early(b)), w);
-    for (int c = 0; c < 4; c++) {
-        x[2 * c] = trellis_values(w[c], 0);
-        x[2 * c + 1] = trellis_values(w[c], 12);
-    }
+#define TRELLIS_WINDOW(c) x[2 * c] = trellis_values(w[c], 0), x[2 * c + 1] = trellis_values(w[c], 12);
+    REP4(TRELLIS_WINDOW)
 }
 
 /* x[0]: values 0-3, 8-11, 16-19, 24-27; x[1]: the others */

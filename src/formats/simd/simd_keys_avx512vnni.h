@@ -4,6 +4,7 @@
 #define KVANT_FORMATS_SIMD_KEYS_AVX512VNNI_H
 
 #include "base/simd/vf_avx512.h"
+#include "formats/simd/simd_rep.h"
 
 /* The 16 bytes at p, p + step, p + 2 step, p + 3 step, one to a 128-bit lane. */
 static inline __m512i keys_four(const uint8_t *p, size_t step)
@@ -123,8 +124,8 @@ static inline void keys_bytes16(const uint8_t *p, size_t stride, __m512i flip, _
 {
     keys_sixteen(p, stride, x);
     keys_sixteen(p + 16, stride, x + 4);
-    for (int c = 0; c < 8; c++)
-        x[c] = _mm512_xor_si512(x[c], flip);
+#define KEYS_FLIP(c) x[c] = _mm512_xor_si512(x[c], flip);
+    REP8(KEYS_FLIP)
 }
 
 #endif
