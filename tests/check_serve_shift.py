@@ -15,12 +15,14 @@ from serve import ROOT, Checks, Server, built    # noqa: E402
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_shift")
 CONTEXT, MADE = 128, 300
+shifts = 0                              # of the texts that are wanted
 TEXT = "It was a dark night, and the old man"
 BODY = {"prompt": TEXT, "n_predict": MADE, "temperature": 0, "ignore_eos": True, "return_tokens": True, "cache_prompt": True}
 
 
 def wanted(s, ids, keep, discard):
     """The tokens of fresh requests: each goes on until its context is full, then a part of its text goes."""
+    global shifts
     out, text = [], list(ids)
     while len(out) < MADE:
         room = CONTEXT + 1 - len(text)
@@ -30,6 +32,7 @@ def wanted(s, ids, keep, discard):
         text += r["tokens"]
         kept = len(ids) if keep < 0 else keep
         behind = len(text) - 1 - kept
+        shifts += len(out) < MADE
         text = text[:kept] + text[kept + (max(discard, CONTEXT // 16) if discard else behind // 2):]
     return out[:MADE]
 
@@ -116,6 +119,7 @@ def main():
         return 0
     with Server(BUILD, "-c", str(CONTEXT), "-np", "3", "--context-shift") as s:
         first = check_texts(s)
+        C.ok(s.metric("context_shifts_total") == 2 * shifts, f"{s.metric('context_shifts_total')} shifts, wanted twice {shifts}")
         lines = [x for x in s.lines if "is full: the first" in x]
         C.ok(len(lines) == 6 and "the first 4 stay, 30 behind them go" in lines[-1], f"the log: {lines}")
         check_fields(s, first)

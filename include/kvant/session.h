@@ -330,6 +330,7 @@ typedef struct kvant_session_stats {
      * written (no room, an error), found damaged. */
     int64_t host_bytes, host_bytes_used;
     uint64_t host_hits, store_hits, store_written, store_dropped, store_damaged;
+    uint64_t context_shifts; /* contexts that were full and went on with a part of their text */
 } kvant_session_stats;
 void kvant_session_get_stats(kvant_session *s, kvant_session_stats *out);
 

@@ -80,6 +80,7 @@ static void cut(kvant_session *s, request *q)
     q->n_tokens -= drop;
     q->r.n_prompt = q->n_tokens;
     q->t.n_shifts++;
+    s->st.context_shifts++;
     q->t.n_kept = keep;
     q->t.n_dropped += drop;
     const int left = q->r.max_tokens < 0 ? session_longest(s) : q->r.max_tokens - q->n_generated;

@@ -237,6 +237,8 @@ static void put_own(const writer *w, metrics *m, const kvant_session_stats *st, 
            (double)st->preempted_share);
     single(w, "preemptions_unplanned_total", "counter", "Sequences that gave way to a fault in kvant: 0.",
            (double)st->preempted_unplanned);
+    single(w, "context_shifts_total", "counter", "Full contexts that went on without their oldest part.",
+           (double)st->context_shifts);
     single(w, "steps_failed_total", "counter", "Steps that failed as a whole and were run one by one.",
            (double)st->failed_steps);
     single(w, "draft_tokens_total", "counter", "Guessed tokens that were checked.", (double)st->drafted);
