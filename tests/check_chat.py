@@ -308,6 +308,25 @@ def check_history(c, build, folder):
         chat.end()
 
 
+def check_recall(c, build, folder):
+    """A message of several lines is one entry of the history, in this run and in the next."""
+    out, env = os.path.join(folder, "recall.json"), {"KVANT_HISTORY": os.path.join(folder, "recall")}
+    chat = Chat(build, env=env, edits=True)
+    send(chat, "\x1b[200~one\ntwo\x1b[201~", "two")
+    chat.type("\r")
+    send(chat, "three\\\r", r"\. $")
+    chat.type("four\r")
+    send(chat, "\x04", "$")
+    c.ok(chat.end() == (0, True), "Ctrl-D")
+    chat = Chat(build, env=env, edits=True)
+    chat.type("\x1b[A\x1b[A!\r")
+    chat.type("\x1b[A\x1b[A\r")
+    chat.type(f"/save {out}\r")
+    c.ok(asked(out) == ["one\ntwo!", "three\nfour"], f"recalled: {asked(out)}")
+    send(chat, "\x04", "$")
+    chat.end()
+
+
 def check_resize(c, build, folder):
     """A line that is being typed is drawn anew for another width, and stays what it was."""
     out = os.path.join(folder, "resize.json")
@@ -347,6 +366,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             check_paste(c, build, folder)
             check_history(c, build, folder)
+            check_recall(c, build, folder)
             check_resize(c, build, folder)
     else:
         print("SKIP check_chat: editing: this build has no libedit")

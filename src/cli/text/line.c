@@ -25,6 +25,7 @@
 
 enum {
     HISTORY_LINES = 200,
+    HISTORY_BYTES = 4096, /* a longer message is not remembered: nobody edits it in a line */
     PROMPT_CAP = 32,
     PROMPT_COLUMNS = 2,
     INTERRUPT_MS = 100, /* how late a Ctrl-C may be seen, or another width */
@@ -103,7 +104,7 @@ static int new_width(line_reader *r)
     return before && before != r->columns;
 }
 
-/* Columns from the prompt's first to the cursor, in a row without end. */
+/* Columns from the prompt's first to the cursor, in a row without end; a newline fills its row. */
 static int columns_before(line_reader *r)
 {
     const LineInfoW *line = el_wline(r->el);
@@ -111,7 +112,7 @@ static int columns_before(line_reader *r)
 
     for (const wchar_t *p = line->buffer; p < line->cursor; p++) {
         const int width = wcwidth(*p);
-        n += width >= 0 ? width : 2; /* ^X */
+        n += *p == L'\n' ? r->columns - n % r->columns : width >= 0 ? width : 2; /* ^X */
     }
     return n;
 }
@@ -302,6 +303,18 @@ static void close_editor(line_reader *r)
     el_end(r->el);
 }
 
+/* The message r->whole + from is an entry of the history, whatever lines it came in. */
+static void remember(line_reader *r, size_t from)
+{
+    const size_t len = r->whole_len - from;
+
+    if (!r->el || len > HISTORY_BYTES || strspn(r->whole + from, " \t\n") >= len)
+        return;
+    memcpy(r->whole + r->whole_len, "\n", 2); /* as libedit's own lines end */
+    history(r->history, &r->event, H_ENTER, r->whole + from);
+    r->whole[r->whole_len] = 0;
+}
+
 static int read_line(line_reader *r, const char **text, size_t *len)
 {
     int n = 0;
@@ -313,8 +326,6 @@ static int read_line(line_reader *r, const char **text, size_t *len)
     const char *line = el_gets(r->el, &n);
     if (!line || n <= 0)
         return 0;
-    if (strspn(line, " \t\n") < (size_t)n)
-        history(r->history, &r->event, H_ENTER, line);
     *text = line;
     *len = (size_t)n;
     return 1;
@@ -330,6 +341,12 @@ static void open_editor(line_reader *r)
 static void close_editor(line_reader *r)
 {
     (void)r;
+}
+
+static void remember(line_reader *r, size_t from)
+{
+    (void)r;
+    (void)from;
 }
 
 static int read_line(line_reader *r, const char **text, size_t *len)
@@ -424,6 +441,7 @@ int line_message(line_reader *r, const char **text, size_t *len)
     from += block && from < r->whole_len && r->whole[from] == '\n';
     r->whole_len -= block && r->whole_len > from && r->whole[r->whole_len - 1] == '\n';
     r->whole[r->whole_len] = 0;
+    remember(r, from);
     *text = r->whole + from;
     *len = r->whole_len - from;
     return 1;
