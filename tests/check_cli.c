@@ -186,6 +186,11 @@ static void test_option_errors(void)
     EXPECT(2, "tbq4_0", "run", "-m", DENSE, "-ctk", "q9_0");
     EXPECT(2, "tbq4_0", "bench", "-m", DENSE, "-ctk", "f16,q9_0");
     EXPECT(2, "wanted a range that grows", "bench", "-m", DENSE, "-p", "64-16");
+    EXPECT_OK("bench", "-m", DENSE, "-n", "0", "-r", "1", "-p", "4-9*9223372036854775807,2-3+9223372036854775807");
+    CHECK(strstr(out, " pp4 ") && strstr(out, " pp2 ") && !strstr(out, " pp-"), "steps beyond the range: %s", out);
+    EXPECT(2, "--log-file: found \"\", wanted FILE", "run", "-m", DENSE, "-p", "x", "--log-file", "");
+    EXPECT(2, "--grammar-file: found \"\", wanted FILE", "run", "-m", DENSE, "-p", "x", "--grammar-file=");
+    EXPECT(2, "--spec draft: found no draft model", "run", "-m", DENSE, "-p", "x", "--spec=draft");
     EXPECT(2, "-d: found \"5-x\"", "bench", "-m", DENSE, "-d", "5-x");
     EXPECT(2, "wanted PP,TG", "bench", "-m", DENSE, "-pg", "512");
     EXPECT(2, "found none, wanted -m", "run", "-p", "x");
@@ -246,6 +251,15 @@ static void test_environment(void)
     EXPECT(2, "KVANT_ARG_CTX_SIZE: found \"many\"", "run", "-m", DENSE, "-p", "x");
     EXPECT_JSON("run", "-m", DENSE, "-p", "x", "-n", "1", "-c", "192", "--json");
     CHECK(json_num(out, "cache.context") == 192, "an argument wins over the environment: %s", out);
+    setenv("KVANT_ARG_API_KEYFILE", "keys.txt", 1);
+    EXPECT(2, "did you mean KVANT_ARG_API_KEY_FILE?", "serve", "-m", DENSE);
+    setenv("KVANT_ARG_API_KEYFILE", "", 1);
+    EXPECT(2, "KVANT_ARG_API_KEYFILE: no option has this variable", "inspect", "-m", DENSE);
+    unsetenv("KVANT_ARG_API_KEYFILE");
+    setenv("KVANT_ARG_N_PREDICT", "1", 1);
+    EXPECT(2, "did you mean KVANT_ARG_PREDICT?", "run", "-m", DENSE, "-p", "x");
+    unsetenv("KVANT_ARG_N_PREDICT");
+    setenv("KVANT_ARG_MODELS_MAX", "2", 1); /* of another command */
     setenv("KVANT_ARG_CTX_SIZE", "128", 1);
     setenv("LLAMA_ARG_CTX_SIZE", "256", 1);
     setenv("LLAMA_ARG_CACHE_TYPE_K", "q8_0", 1);
@@ -255,6 +269,7 @@ static void test_environment(void)
     CHECK(json_num(out, "cache.context") == 128, "own variable first: %s", out);
     CHECK(json_text_is("cache.type_k", "q8_0"), "LLAMA_ARG_ is honoured: %s", out);
     unsetenv("KVANT_ARG_CTX_SIZE");
+    unsetenv("KVANT_ARG_MODELS_MAX");
     setenv("KVANT_ARG_JSON", "off", 1);
     EXPECT_OK("run", "-p", "x", "-n", "1");
     CHECK(strstr(err, "context 256") != NULL, "LLAMA_ARG_CTX_SIZE: %s", err);

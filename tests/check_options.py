@@ -18,6 +18,7 @@ TINY = os.path.join(ROOT, "tests", "golden", "tiny", "llama.gguf")
 COMMANDS = ["run", "serve", "bench", "bench-serve", "bench-kernels", "eval ppl", "eval kl", "eval needle", "inspect", "plan", "convert", "quantize", "imatrix", "health",
             "verify"]
 # N: no effect, one note.  A: acts (read by code).  R: refused, with these words.
+# Options that act beside another one alone have a note without it.
 POPULAR = [
     ("N", "--jinja"), ("N", "--no-jinja"), ("A", "--mlock"), ("N", "--no-mmap"), ("N", "--mmap"), ("A", "--no-warmup"), ("N", "--warmup"),
     ("A", "--seed 42"), ("A", "-s 42"), ("A", "--ignore-eos"), ("N", "--no-context-shift"), ("A", "--context-shift"),
@@ -47,13 +48,14 @@ POPULAR = [
     ("A", "--slot-save-path DIR"), ("A", "--temp 0.5"), ("A", "--top-k 20"), ("A", "--top-p 0.9"), ("A", "--min-p 0.1"),
     ("A", "--repeat-penalty 1.1"), ("A", "--presence-penalty 0.5"), ("A", "--chat-template chatml"), ("A", "--chat-template {{messages[0].content}}"), ("R", "--chat-template chatml2", "or a template"),
     ("R", "--chat-template-kwargs x", "a field of requests"), ("R", "--grammar x", "a request to kvant serve brings its own"),
-    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("A", "--draft-p-min 0.5"), ("A", "-ctkd q8_0"), ("A", "-devd cpu"), ("R", "-ngld 9", "-devd NAME"),
-    ("A", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
+    ("R", "--json-schema x", "a request to kvant serve brings its own"), ("R", "-mu a/b", "curl -LO"), ("R", "-md /no/draft.gguf", "no/draft.gguf"), ("N", "--draft-p-min 0.5"), ("N", "-ctkd q8_0"), ("N", "-devd cpu"), ("N", "-md /no/draft.gguf --spec ngram"), ("N", "--draft-min 1 --spec off"),
+    ("A", "--draft-min 1 --spec ngram"), ("N", "--slot-save-quota 1M"), ("A", "--slot-save-quota 1M --slot-save-path DIR"), ("N", "--qjl-projection x"), ("A", "--qjl-projection x -ctv qjl1_256"), ("R", "-ngld 9", "-devd NAME"),
+    ("N", "--draft-max 8"), ("R", "--control-vector x", "not supported"), ("A", "--lora-init-without-apply"), ("R", "--rope-scaling yarn", "as the file says"),
     ("A", "--override-kv tokenizer.ggml.add_bos_token=bool:true"), ("R", "--override-kv a=int:x", "no integer of 64 bits"),
     ("R", "--override-kv a", "KEY=TYPE:VALUE"), ("R", "--override-kv a=bool:yes", "true or false"), ("R", "--override-kv a=u8:1", "type is unknown"), ("R", "--rerank", "no rank head"), ("R", "--rerank --pooling mean", "wanted one of them"), ("R", "--path x", "part of the program"),
     ("R", "--rpc x", "of this machine alone"), ("A", "--sleep-idle-seconds 60"), ("A", "--sleep-idle-seconds -1"), ("R", "--sleep-idle-seconds 60 --kv-events tcp://127.0.0.1:0", "wanted one of them"), ("N", "-sps 0.5"), ("A", "--api-prefix /x"), ("N", "-e"),
     ("N", "--no-agent"), ("N", "--prefill-assistant"), ("N", "--no-log-jsonl"), ("R", "--agent", "tool_calls"), ("R", "-l 5+1", "logit_bias"),
-    ("A", "--spec-draft-n-max 4"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "-hf USER/NAME fetches one"),
+    ("N", "--spec-draft-n-max 4"), ("R", "-cmoed", "not supported yet"), ("R", "--fim-qwen-1.5b-default", "-hf USER/NAME fetches one"),
     ("R", "--skip-chat-parsing", "reasoning_format"), ("R", "--webui-config x", "in the browser"),
     ("R", "--ssl-key-file x", "proxy"), ("R", "--models-dir x", "wanted one of them"), ("A", "--models-max 2"), ("R", "--models-preset x", "wanted one of them"),
 ]

@@ -96,6 +96,7 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
     if (code != KVANT_OK)
         goto done;
     opts_notes(&o);
+    opts_lonely(&o);
     if (opt_given(&o, OPT_LIST_DEVICES)) {
         list_devices(stdout);
         goto done;

@@ -215,6 +215,8 @@ static int parse_range(const opt_def *d, const char *origin, const char *item, i
         return fail_range(d, origin, item, "integers", diag);
     if (a > b || step < (kind == '*' ? 2 : 1) || (kind == '*' && a < 1))
         return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%.60s\", wanted a range that grows", origin, item);
+    const int64_t most = kind == '*' ? b + 1 : b - a + 1; /* a larger step ends the range too, and may not fit */
+    step = step < most ? step : most;
     for (; a <= b; a = kind == '*' ? a * step : a + step) {
         if (*n >= cap)
             return kvant_fail(diag, KVANT_EINVAL, "%s: more than %d values", origin, cap);
@@ -301,8 +303,11 @@ static int set_value(opts *o, int id, const char *text, const char *origin, kvan
     case OPT_T_FORMATS: KVANT_TRY(check_words(d, origin, text, diag)); break;
     case OPT_T_NOTED: KVANT_TRY(check_harmless(d, origin, text, diag)); break;
     case OPT_T_REFUSED: return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s", origin, d->help);
-    case OPT_T_STR:
-    case OPT_T_FILE: break;
+    case OPT_T_FILE:
+        if (!*text)
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"\", wanted %s", origin, d->arg);
+        break;
+    case OPT_T_STR: break;
     }
     o->v[id] = v;
     return KVANT_OK;
@@ -347,8 +352,7 @@ static int take_option(opts *o, int argc, char **argv, int *at, kvant_diag *diag
         text = argv[++*at];
     }
     KVANT_TRY(set_value(o, id, text, name, diag));
-    /* The origin must outlive this call: the table's own spelling, which is the same text. */
-    o->v[id].origin = eq ? opt_table[id].names : arg;
+    o->v[id].origin = strcpy(o->spelt[id], name);
     o->all[o->n_all++] = (opt_repeat){ id, arg, text };
     return KVANT_OK;
 }
@@ -371,8 +375,9 @@ static const char *env_value(const opt_def *d, char *name, size_t cap)
 
 static int take_environment(opts *o, kvant_diag *diag)
 {
-    char name[NAME_CAP + 16];
+    char name[OPT_SPELT_CAP];
 
+    KVANT_TRY(opt_check_variables(diag));
     for (int i = 0; i < OPT_COUNT; i++) {
         const opt_def *d = &opt_table[i];
         if (!opt_takes(d, o->cmd) || o->v[i].count || i == OPT_HELP || i == OPT_VERSION ||
@@ -382,7 +387,7 @@ static int take_environment(opts *o, kvant_diag *diag)
         if (!text)
             continue;
         KVANT_TRY(set_value(o, i, text, name, diag));
-        o->v[i].origin = "environment";
+        o->v[i].origin = strcpy(o->spelt[i], name);
         o->all[o->n_all++] = (opt_repeat){ i, NULL, text };
     }
     return KVANT_OK;
@@ -395,8 +400,11 @@ int opts_parse(opts *o, int cmd, int argc, char **argv, kvant_diag *diag)
     memset(o, 0, sizeof *o);
     o->cmd = cmd;
     o->all = kvant_calloc((size_t)argc + OPT_COUNT, sizeof *o->all);
-    if (!o->all)
+    o->spelt = kvant_calloc(OPT_COUNT, sizeof *o->spelt);
+    if (!o->all || !o->spelt)
         return kvant_fail(diag, KVANT_ENOMEM, "options: out of memory");
+    for (int i = 0; i < OPT_COUNT; i++)
+        opt_long(&opt_table[i], o->spelt[i], NAME_CAP);
     KVANT_TRY(set_defaults(o, diag));
     for (int i = 0; i < argc; i++) {
         if (!only_words && strcmp(argv[i], "--") == 0) {
@@ -418,6 +426,8 @@ void opts_free(opts *o)
 {
     kvant_free(o->all);
     o->all = NULL;
+    kvant_free(o->spelt);
+    o->spelt = NULL;
     kvant_free(o->pulled);
     o->pulled = NULL;
 }
@@ -471,7 +481,7 @@ int opt_is(const opts *o, int id, const char *choice)
 
 const char *opt_origin(const opts *o, int id)
 {
-    return o->v[id].origin ? o->v[id].origin : opt_table[id].names;
+    return o->v[id].origin ? o->v[id].origin : o->spelt[id];
 }
 
 int opt_ints(const opts *o, int id, int64_t *v, int cap, int *n, kvant_diag *diag)

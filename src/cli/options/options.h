@@ -78,7 +78,7 @@ typedef struct opt_def {
     const char *help;
 } opt_def;
 
-enum { OPT_NAME_CAP = 64 }; /* a spelling and its end */
+enum { OPT_NAME_CAP = 64, OPT_SPELT_CAP = OPT_NAME_CAP + 16 }; /* a spelling and its end; a variable's name */
 
 #define KVANT_OPTION(ID, ...) OPT_##ID,
 enum opt_id {
@@ -105,6 +105,7 @@ typedef struct opt_repeat {
 struct opts {
     int cmd;
     opt_value v[OPT_COUNT];
+    char (*spelt)[OPT_SPELT_CAP]; /* [OPT_COUNT]: as an option or a variable was given, else the first long spelling */
     opt_repeat *all; /* every value given, in order (for options that may be repeated) */
     int n_all;
     const char *pos[4];
@@ -118,6 +119,8 @@ int opts_parse(opts *o, int cmd, int argc, char **argv, kvant_diag *diag);
 void opts_free(opts *o);
 /* One note (log level 2) for each row of options that were given and have no effect. */
 void opts_notes(const opts *o);
+/* options_company.c: one for each that acts only beside another one, which was not given. */
+void opts_lonely(const opts *o);
 
 int opt_given(const opts *o, int id);
 int opt_flag(const opts *o, int id);
@@ -146,6 +149,8 @@ const char *opt_env(const opt_def *d, char *buf, size_t cap);
 int opt_find(int cmd, const char *name, size_t len);
 /* KVANT_EINVAL that says where arg[len] belongs or what it may have meant; cmd does not know it. */
 int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag);
+/* KVANT_EINVAL that names a KVANT_ARG_ variable of the environment that no option of any command has. */
+int opt_check_variables(kvant_diag *diag);
 /* The command that `given` may have meant; NULL: none is like it. */
 const char *command_hint(const char *given);
 /* An option in front of any command, which `given` may have meant; NULL: none is like it. */

@@ -152,7 +152,8 @@ void doc_command_help(FILE *f, int cmd, int all)
         fprintf(f, "%s%s", i ? " " : "", kvant_format_at(i)->name);
     fputs(
         "\nMore options of llama.cpp are accepted without effect or refused with a reason: docs/options.md lists them."
-        "\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n",
+        "\nEnvironment: KVANT_ARG_<LONG_NAME> (or llama.cpp's LLAMA_ARG_ name) stands in for an option that is not given.\n"
+        "A KVANT_ARG_ name of no option is an error.\n",
         f);
 }
 
@@ -319,7 +320,8 @@ static void md_row(FILE *f, const opt_def *d)
 void doc_markdown(FILE *f)
 {
     fputs("<!-- made by kvant --options-md; do not edit -->\n# Options of kvant\n\nIn parentheses: the name after "
-          "`KVANT_ARG_` of the environment variable that stands in for the option.\n"
+          "`KVANT_ARG_` of the environment variable that stands in for the option; such a variable of no\n"
+          "option is an error.\n"
           "An option that is given twice counts as it was given last, as in llama.cpp, unless it says that it may be "
           "repeated.\n",
           f);

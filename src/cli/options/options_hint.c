@@ -1,6 +1,9 @@
-/* options_hint.c: what is said about a spelling that a command does not know.  Owns the rule of "did you mean". */
+/* options_hint.c: what is said about a spelling that a command does not know, and about a variable that is no option's.
+ * Owns the rule of "did you mean". */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli/options/options.h"
 
 enum { NAME_CAP = OPT_NAME_CAP };
@@ -112,4 +115,61 @@ int opt_unknown(int cmd, const char *arg, size_t len, kvant_diag *diag)
         return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; did you mean %s?", given, words, best);
     return kvant_fail(diag, KVANT_EINVAL, "%s: unknown option of kvant %s; kvant %s --help lists them", given, words,
                       words);
+}
+
+/* ---- the environment ---- */
+
+extern char **environ; /* POSIX: no header declares it */
+
+/* NAME -> --name, as the variable of an option is made of its spelling. */
+static void spelling_of(const char *tail, size_t len, char *word, size_t cap)
+{
+    size_t n = (size_t)snprintf(word, cap, "--");
+
+    for (size_t i = 0; i < len && n + 1 < cap; i++)
+        word[n++] = (char)(tail[i] == '_' ? '-' : tolower((unsigned char)tail[i]));
+    word[n] = 0;
+}
+
+/* The variable of an option that has a spelling near this one, of any command -> env[NAME_CAP]; 0: none. */
+static int nearest_variable(const char *given, char *env)
+{
+    char word[NAME_CAP];
+    int best_d = NAME_CAP;
+
+    for (int i = 0; i < OPT_COUNT; i++)
+        for (int j = 0; !opt_is_foreign(opt_at(i)) && opt_spelling(opt_at(i), j, word, sizeof word); j++) {
+            const int away = edit_distance(given, word);
+            if (away < best_d && plausible(given, word)) {
+                best_d = away;
+                opt_env(opt_at(i), env, NAME_CAP);
+            }
+        }
+    return best_d < NAME_CAP;
+}
+
+static int is_variable(const char *tail, size_t len)
+{
+    char env[NAME_CAP];
+
+    for (int i = 0; len > 0 && i < OPT_COUNT; i++)
+        if (strlen(opt_env(opt_at(i), env, sizeof env)) == len && strncmp(env, tail, len) == 0)
+            return 1;
+    return 0;
+}
+
+int opt_check_variables(kvant_diag *diag)
+{
+    char given[NAME_CAP], best[NAME_CAP];
+
+    for (char **at = environ; at && *at; at++) {
+        const char *tail = *at + strlen("KVANT_ARG_");
+        if (strncmp(*at, "KVANT_ARG_", strlen("KVANT_ARG_")) != 0 || is_variable(tail, strcspn(tail, "=")))
+            continue;
+        spelling_of(tail, strcspn(tail, "="), given, sizeof given);
+        const int near = nearest_variable(given, best);
+        return kvant_fail(diag, KVANT_EINVAL, "%.*s: no option has this variable%s%s%s", (int)strcspn(*at, "="), *at,
+                          near ? "; did you mean KVANT_ARG_" : "", near ? best : "", near ? "?" : "");
+    }
+    return KVANT_OK;
 }
