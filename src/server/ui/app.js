@@ -3,7 +3,7 @@
 import * as store from "./store.js";
 import { Trouble, apiMessage, base, dropStream, emptyAnswer, fromFile, headers, newChat, run, running } from "./chat.js";
 import { followLive } from "./live.js";
-import { button, drawChat, drawGrowing, editMessage, make, showTrouble } from "./view.js";
+import { button, drawChat, drawGrowing, editMessage, keepEnd, make, showTrouble } from "./view.js";
 
 const $ = id => document.getElementById(id);
 const MOST_FILE = 1 << 20, PHONE = matchMedia("(max-width: 760px)"), NARROW = matchMedia("(max-width: 1100px)");
@@ -424,6 +424,7 @@ function wire() {
   on("theme", "click", () => setTheme({ auto: "light", light: "dark", dark: "auto" }[document.documentElement.dataset.theme]));
   on("sidebutton", "click", () => toggle("side"));
   on("livebutton", "click", () => toggle("live"));
+  keepEnd();
   on("shade", "click", () => { toggle("side", false); toggle("live", false); });
   on("search", "input", drawList);
   on("import", "click", () => $("importfile").click());

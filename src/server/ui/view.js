@@ -31,6 +31,14 @@ function folded(className, label, open) {
 
 function atEnd(box) { return box.scrollHeight - box.scrollTop - box.clientHeight < 80; }
 
+// A panel that opens, a phone that is turned: who read the end still reads it.
+export function keepEnd() {
+  const box = $("messages");
+  let end = true;
+  box.addEventListener("scroll", () => { end = atEnd(box); });
+  new ResizeObserver(() => { if (end) box.scrollTop = box.scrollHeight; }).observe(box);
+}
+
 // ---- a message of a person, or a tool's result ----
 
 function fileView(file) {
@@ -93,7 +101,7 @@ function resultForm(m, actions) {
   return form;
 }
 
-const STATES = { stopped: "stopped", cut: "the connection ended here", length: "ended at the limit of tokens" };
+const STATES = { stopped: "stopped", cut: "the connection ended here", length: "ended at the limit of tokens or of the context" };
 
 // Which of the versions is shown, and the way to the others.
 function versionsView(m, v, actions) {
