@@ -116,7 +116,7 @@ static const chat_word commands[] = {
     { "/read", "FILE", "put a file's text in front of the next message", run_read },
     { "/system", "[TEXT]", "another system message, or none; the conversation goes on", run_system },
     { "/clear", NULL, "forget the conversation, but for the system message", run_clear },
-    { "/save", "FILE", "write the conversation into a new file (JSON, messages as in OpenAI's API)", run_save },
+    { "/save", "FILE", "write the conversation into a new file (messages of OpenAI's API)", run_save },
     { "/load", "FILE", "go on with a conversation that was saved", run_load },
     { "/stats", NULL, "timings, and the size of the cache", run_stats },
     { "/exit", NULL, "end (as Ctrl-D, and Ctrl-C at the prompt)", run_exit },
@@ -129,8 +129,8 @@ static int run_help(chat *c, const char *arg, kvant_diag *diag)
     (void)diag;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(stderr, "  %-7s %-7s %s\n", commands[i].name, commands[i].arg ? commands[i].arg : "", commands[i].help);
-    fputs("Ctrl-C during an answer ends the answer. A line that ends in \\ goes on in the next one, and so does what\n"
-          "stands between two \"\"\". A message that begins with / is sent as //...\n",
+    fputs("Ctrl-C during an answer ends the answer. A message goes on in the next line when its\n"
+          "line ends in \\, and from one \"\"\" to the next. //word sends /word.\n",
           stderr);
     return KVANT_OK;
 }
