@@ -610,6 +610,7 @@ static void check_refused(void)
         { "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"minLength\":1}]}", "#/oneOf" },
         { "{\"$ref\":\"http://x/y\"}", "#/$ref" },
         { "{\"allOf\":[{\"$ref\":\"#\"}]}", "#/$ref" },
+        { "{\"$defs\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"}]}},\"$ref\":\"#/$defs/a\"}", "leads to itself, or is more than 48" },
         { "{\"type\":\"array\",\"items\":{\"enum\":[1,1.0]},\"uniqueItems\":true,\"minItems\":2}", "#/minItems" },
         { "{\"type\":\"string\",\"format\":\"nonsense\"}", "#/format" },
         { "{\"type\":\"string\",\"format\":\"uuid\",\"maxLength\":5}", "#/format" },

@@ -9,6 +9,7 @@
 #include "server/request/json_scan.h"
 
 enum { MOST_CHAIN = 48, MOST_PAIRS = 64 };
+_Static_assert(MOST_CHAIN == 48, "the message of add_schema says it");
 
 static int no_memory(schema_maker *m)
 {
@@ -281,7 +282,7 @@ static int add_schema(schema_maker *m, int at, json_t *to, const json_t *schema,
     if (!json_is_object(schema))
         return schema_fail(m, at, "", json_is_false(schema) ? "false allows nothing" : "wanted a schema");
     if (chain > MOST_CHAIN)
-        return schema_fail(m, at, "$ref", "leads to itself");
+        return schema_fail(m, at, "$ref", "leads to itself, or is more than 48 references and parts of allOf deep");
     if ((m->work += 1 + (int)json_object_size(schema) + (int)json_object_size(to)) > SCHEMA_WORK)
         return schema_fail(m, at, "", "too much to merge");
     KVANT_TRY(schema_known_words(m, at, schema));

@@ -1,6 +1,7 @@
 /* request_choice.c: how a request wants its tokens chosen: sampling, bias, stops, log-probabilities, grammar. */
 #include "server/request/request_impl.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,8 @@ static int one_bias(const request_env *env, int64_t id, const json_t *value, api
     const double v = json_is_false(value) ? -100 : json_number_value(value); /* false: llama.cpp's way to ban */
 
     if (id < 0 || id >= width)
-        return api_fail(e, BAD, "logit_bias", "logit_bias: wanted token ids from 0 to %d", width - 1);
+        return api_fail(e, BAD, "logit_bias", "logit_bias: found token %" PRId64 ", wanted ids from 0 to %d", id,
+                        width - 1);
     if (!(json_is_number(value) || json_is_false(value)) || !(v >= -100 && v <= 100))
         return body_wrong(e, "logit_bias", value, "logit_bias: token %d: wanted a number from -100 to 100, or false",
                         (int)id);
