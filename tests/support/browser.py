@@ -75,7 +75,12 @@ class Browser:
     def wait(self, text, seconds=30):
         end = time.time() + seconds * SLOW
         while time.time() < end:
-            value = self.js(text)
+            try:
+                value = self.js(text)
+            except RuntimeError as e:       # a reload that began meanwhile took the page away
+                if "navigated or closed" not in str(e):
+                    raise
+                value = None
             if value:
                 return value
             time.sleep(0.05)
