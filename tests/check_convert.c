@@ -246,6 +246,13 @@ static void check_folders(void)
     fails("llama", "config.json", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 5", bad,
           "a multiple of 2 x 5 heads");
     fails("llama", "config.json", "\"factor\": 8.0", "\"factor\": 0", bad, "factor is 0");
+    fails("qwen3moe", "config.json", "\"hidden_size\": 32", "\"hidden_size\": 64", bad,
+          "could not be loaded: token_embd.weight: shape [32, 272, 1, 1], wanted [64, ");
+    fails("llama", "config.json", "\"rms_norm_eps\"", "\"rms_norm_eps\": -1, \"rms_norm_gps\"", bad,
+          "could not be loaded: llama.attention.layer_norm_rms_epsilon: -1");
+    fails("qwen3moe", "config.json", "\"use_cache\"", "\"hidden_size\": 64, \"use_cache\"", bad,
+          "found \"hidden_size\" twice");
+    fails("llama", "config.json", "\"factor\": 8.0", "\"factor\": 8.0, \"factor\": 4.0", bad, "found \"factor\" twice");
     fails("gpt-oss", "config.json", "mxfp4", "mxfp5", unknown, "quant_method \"mxfp5\"");
     fails("gpt-oss", "model.safetensors", "layers.0.mlp.experts.down_proj_scales",
           "layers.0.mlp.experts.down_proj_scalds", bad, "layers.0.mlp.experts.down_proj_scales: is not there");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "kvant/engine.h"
 #include "make/convert/convert_fp8.h"
 #include "make/convert/convert_plan.h"
 #include "make/convert/fields/hf_fields.h"
@@ -324,6 +325,22 @@ static int alloc_rows(convert_job *j)
                                            : kvant_fail(j->diag, KVANT_ENOMEM, "convert: no memory for %zu values", n);
 }
 
+/* A configuration need not fit the tensors beside it: what no engine would load is not written. */
+static int check_loads(const convert_job *j)
+{
+    kvant_model_params params = kvant_model_defaults();
+    kvant_model *m = NULL;
+    kvant_diag why = { "" };
+
+    if (fflush(j->out.file) != 0)
+        return KVANT_OK; /* the commit says why */
+    params.path = j->out.temp;
+    const int code = kvant_model_open(&params, &m, &why);
+    kvant_model_close(m);
+    return code == KVANT_OK ? KVANT_OK
+                            : kvant_fail(j->diag, code, "convert: the model could not be loaded: %.400s", why.text);
+}
+
 static int put_all(convert_job *j, const char *out)
 {
     KVANT_TRY(alloc_rows(j));
@@ -336,6 +353,7 @@ static int put_all(convert_job *j, const char *out)
     }
     if (st_poisoned(j->files))
         return kvant_fail(j->diag, KVANT_EIO, "convert: a file of the model shrank while it was read");
+    KVANT_TRY(check_loads(j));
     return gguf_out_commit(&j->out, j->diag);
 }
 

@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "make/convert/fields/hf_fields.h"
 
-enum { MAX_JSON = 256 << 20, MAX_KEY = 64 }; /* the largest tokenizer.json in use has 35 MB */
+/* The largest tokenizer.json in use has 35 MB.  A configuration is searched for fields that stand in it twice. */
+enum { MAX_JSON = 256 << 20, MAX_CONFIG = 4 << 20, MAX_FIELDS = 1024, MAX_KEY = 64 };
 
 int hf_shown(gjson v)
 {
@@ -38,14 +39,47 @@ int hf_read(const char *folder, const char *name, char **text, gjson *root, kvan
     return kvant_fail(diag, KVANT_EFORMAT, "%.120s: %.80s; a JSON object wanted", path, none.text);
 }
 
+/* Readers of JSON take the first or the last of two values; a field that has two is refused. */
+static int check_once(gjson object, kvant_diag *diag)
+{
+    gjson key = { 0 }, value = { 0 };
+
+    for (int n = 0; gjson_member(object, &key, &value); n++) {
+        gjson other = key, rest = value;
+        if (n == MAX_FIELDS)
+            return kvant_fail(diag, KVANT_EFORMAT, "config.json: an object of more than %d fields", MAX_FIELDS);
+        while (gjson_member(object, &other, &rest))
+            if (other.n == key.n && memcmp(other.p, key.p, key.n) == 0)
+                return kvant_fail(diag, KVANT_EFORMAT, "config.json: found %.*s twice, wanted once", hf_shown(key),
+                                  key.p);
+    }
+    return KVANT_OK;
+}
+
+/* The objects that fields are read from. */
+static int check_fields_once(const hf_config *c, kvant_diag *diag)
+{
+    static const char *const within[] = { "rope_scaling", "rope_parameters", "quantization_config" };
+
+    KVANT_TRY(check_once(c->root, diag));
+    KVANT_TRY(check_once(c->inner, diag));
+    for (size_t i = 0; i < sizeof within / sizeof *within; i++) {
+        KVANT_TRY(check_once(gjson_get(c->root, within[i]), diag));
+        KVANT_TRY(check_once(gjson_get(c->inner, within[i]), diag));
+    }
+    return KVANT_OK;
+}
+
 int hf_config_open(const char *folder, hf_config *c, kvant_diag *diag)
 {
     memset(c, 0, sizeof *c);
     KVANT_TRY(hf_read(folder, "config.json", &c->text, &c->root, diag));
     if (!c->root.p)
         return kvant_fail(diag, KVANT_ENOENT, "%.120s: no config.json", folder);
+    if (c->root.n > MAX_CONFIG)
+        return kvant_fail(diag, KVANT_EFORMAT, "config.json: %zu bytes, wanted at most %d", c->root.n, MAX_CONFIG);
     c->inner = gjson_get(c->root, "text_config");
-    return KVANT_OK;
+    return check_fields_once(c, diag);
 }
 
 void hf_config_close(hf_config *c)
