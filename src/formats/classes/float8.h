@@ -36,7 +36,7 @@ enum { F8_PANEL = 4096 };
 static void f8_score(const void *param, const float *qp, size_t ldq, int r, const uint8_t *rows, size_t stride, int n,
                      float *s, size_t lds, int d)
 {
-    float panel[F8_PANEL];
+    _Alignas(64) float panel[F8_PANEL];
     int step = F8_PANEL / d;
     for (int i = 0; i < n; i += step) {
         int m = n - i < step ? n - i : step;
@@ -48,7 +48,7 @@ static void f8_score(const void *param, const float *qp, size_t ldq, int r, cons
 static void f8_axpy(const void *param, const float *w, size_t ldw, int r, const uint8_t *rows, size_t stride, int n,
                     float *acc, size_t lda, int d)
 {
-    float panel[F8_PANEL];
+    _Alignas(64) float panel[F8_PANEL];
     int step = F8_PANEL / d;
     for (int i = 0; i < n; i += step) {
         int m = n - i < step ? n - i : step;

@@ -5,7 +5,8 @@
  * Gives blocks_decode_acc, blocks_score and blocks_axpy.
  *
  * score decodes in registers for up to 4 queries (4 or 8 accumulators); more queries, and axpy, go through a panel
- * of decoded rows in L1 and the f32 kernels: a store costs no slot of the FMA, shuffle or convert units. Bit rule:
+ * of decoded rows in L1 and the f32 kernels: a store costs no slot of the FMA, shuffle or convert units.  Panels begin
+ * on a cache line, or wide loads and stores would split (Zen 4: up to 17 % of an axpy of one weight row).  Bit rule:
  * one accumulator per (query, key) over ascending chunks, as in simd_wide.h; so score and axpy equal the f32 kernels
  * on decoded rows, bit for bit, whatever r and n are. */
 #include "formats/simd/simd_f32.h"
@@ -127,7 +128,7 @@ static void blocks_score(const void *param, const float *qp, size_t ldq, int r, 
         blocks_score_small(qp, ldq, r, rows, stride, n, s, lds, d);
         return;
     }
-    float panel[PANEL_FLOATS];
+    _Alignas(64) float panel[PANEL_FLOATS];
     int step = PANEL_FLOATS / d;
     for (int i = 0; i < n; i += step) {
         int m = n - i < step ? n - i : step;
@@ -142,7 +143,7 @@ static void blocks_axpy(const void *param, const float *w, size_t ldw, int r, co
                         int n, float *acc, size_t lda, int d)
 {
     enum { STEP = 64 };
-    float panel[STEP * 32];
+    _Alignas(64) float panel[STEP * 32];
 
     (void)param;
     for (int i = 0; i < n; i += STEP) {
