@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_docs: links between the pages of the repository lead somewhere, every page of docs is two clicks from docs/README.md and has
-at most 150 lines (a generated one may have more, unless it is a summary), `./dev` knows the commands that README.md names, what is
+at most 150 lines (a generated one may have more, unless it is a summary), cells of README.md are short, `./dev` knows the commands that README.md names, what is
 generated is what the evidence says, and tools/contract.py passes nothing that did not run."""
 import contextlib
 import glob
@@ -65,6 +65,13 @@ def shape_of_docs():
         yield page in near, f"{page} is more than two clicks from docs/README.md"
     for page, lines in LONG.items():
         yield read(page).count("\n") == lines, f"LONG of tests/check_docs.py: {page} has {read(page).count(chr(10))} lines, not {lines}"
+
+
+def readme_cells():
+    """(ok, what is wrong): a cell of README's tables can be read at a glance."""
+    for row in re.findall(r"^\|.*\|$", read("README.md"), re.M):
+        longest = max(row.split("|"), key=len)
+        yield len(longest) <= 550, f"README.md has a cell of {len(longest)} characters, at most 550: {longest[:60]}..."
 
 
 def listed(pattern, path):
@@ -141,7 +148,7 @@ def rules_of_contract():
 
 def main():
     passed = failed = 0
-    for ok, text in [*shape_of_docs(), *readme_table(), *numbers_of_reports(), *rules_of_contract()]:
+    for ok, text in [*shape_of_docs(), *readme_table(), *readme_cells(), *numbers_of_reports(), *rules_of_contract()]:
         passed, failed = passed + ok, failed + (not ok)
         if not ok:
             print(f"FAIL check_docs: {text}")
