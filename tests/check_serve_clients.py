@@ -197,6 +197,16 @@ def check_template_file():
             C.ok(got == (200, {"prompt": "<user>hello!"}), f"--chat-template-file: {got}")
 
 
+def check_parts():
+    """Between two parts of a content a line ends, unless the template goes over parts and puts nothing between them."""
+    said = [{"role": "user", "content": [{"type": "text", "text": t} for t in ("one", "", "two")]}]
+    item = "{% for p in m.content %}{{ p.text }}{% endfor %}"
+    for body, want in (("{{ m.content }}", "one\ntwo"), (item, "onetwo"), ("{% if m.content is string %}{{ m.content }}{% else %}" + item + "{% endif %}", "onetwo")):
+        with Server(BUILD, "-c", "512", "-np", "1", "--chat-template", "{% for m in messages %}" + body + "{% endfor %}") as s:
+            got = s.post("/apply-template", {"messages": said})
+            C.ok(got == (200, {"prompt": want}), f"parts, {body}: {got}, wanted {want!r}")
+
+
 def check_b10():
     """A copy of the demo with a template that no engine runs."""
     with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
@@ -255,6 +265,7 @@ def main():
         check_b16(s)
     check_b10()
     check_template_file()
+    check_parts()
     return C.end()
 
 

@@ -97,8 +97,8 @@ def check_prefill(s):
     C.ok(text.endswith("The sea was "), text)
     want = s.post("/completion", {**ask, "prompt": text})[1]["content"]
     explicit = {"messages": said, "continue_final_message": True, "add_generation_prompt": False}
-    for body in ({"messages": said}, explicit, {"messages": CHAT + [{"role": "assistant", "content": [{"type": "text", "text": "The sea "},
-                                                                                                 {"type": "text", "text": "was "}]}]}):
+    for body in ({"messages": said}, explicit, {"messages": CHAT + [{"role": "assistant", "content": [{"type": "text", "text": "The sea was "},
+                                                                                                 {"type": "text", "text": ""}]}]}):
         status, r = s.post("/v1/chat/completions", {**ask, **body})
         C.ok(status == 200 and r["choices"][0]["message"]["content"] == want, (body, r, want))
         parts = [x["choices"][0]["delta"].get("content") or "" for x in events(s, "/v1/chat/completions", {**ask, **body})]

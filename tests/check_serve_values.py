@@ -124,7 +124,7 @@ def check_parts(s):
                        ({"type": "refusal", "text": "x"}, "refusal: found nothing, wanted a text"), ({"type": "text", "text": [1]}, "text: found [1], wanted a text")):
         status, r = chat(part)
         C.ok(status == 400 and "part 1: " + told in r["error"]["message"], f"part {part}: {status} {r}")
-    want = s.post("/apply-template", {"messages": [{"role": "assistant", "content": "ab"}, *USER]})[1]["prompt"]
+    want = s.post("/apply-template", {"messages": [{"role": "assistant", "content": "a\nb"}, *USER]})[1]["prompt"]
     for kind, key in (("text", "text"), ("input_text", "text"), ("output_text", "text"), ("refusal", "refusal")):
         r = s.post("/apply-template", {"messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": kind, key: "b"}]}, *USER]})
         C.ok(r[0] == 200 and r[1]["prompt"] == want, f"part {kind}: {r}")

@@ -170,6 +170,7 @@ struct served {
     tool_traits *traits;
     grammar_work *masks; /* makes masks beside the steps */
     request_env env;
+    int parts_joined;       /* as request_env has it */
     char chat_problem[256]; /* why chats are refused; "" when they are not */
     metrics metrics;        /* since the server's start */
 };

@@ -55,6 +55,7 @@ typedef struct request_env {
     int verbose;             /* default */
     int pooling;             /* KVANT_POOLING_* */
     int tell_thinking, thinking; /* 1: templates get enable_thinking, true or false */
+    int parts_joined;        /* 1: the template joins a message's parts itself, with nothing between; 0: \n is */
     int prefill;             /* 1: a chat's last message, an assistant's, goes on */
     int keep_billing;        /* 1: system texts keep Claude Code's line for the bill */
     int refuse_unknown;      /* 1: every field that is not known is refused */

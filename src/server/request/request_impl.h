@@ -66,18 +66,20 @@ int prompt_keep_text(prompt *p, const char *s, size_t n, api_error *e);
 int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_error *e); /* r->prompts[0] */
 /* Text of a message's content: a string, or parts of type text joined.  *owned is set when it must be freed, on error
  * too. */
-int content_text(const json_t *content, const char *key, int i, const char **text, char **owned, api_error *e);
+int content_text(const json_t *content, const char *between, const char *key, int i, const char **text, char **owned,
+                 api_error *e);
 
 typedef struct messages {
     char *json;   /* as the template gets them; free() */
     size_t bytes; /* of what no template leaves out */
+    const char *between; /* parts of a message's text */
 } messages;
 
 /* add_generation_prompt, continue_final_message, and what env says of an assistant's last message -> kvant_chat_end */
 int chat_end_read(const request_env *env, const json_t *o, int *end, api_error *e);
 /* chat_template_kwargs as JSON, to be freed with free(); NULL: none.  *off: they say that the model shall not think. */
 int chat_kwargs_read(const request_env *env, const json_t *o, char **kwargs, int *off, api_error *e);
-int messages_read(const json_t *o, messages *m, api_error *e); /* messages_free also after an error */
+int messages_read(const request_env *env, const json_t *o, messages *m, api_error *e); /* free after errors too */
 void messages_free(messages *m);
 
 /* ---- request_system.c ---- */

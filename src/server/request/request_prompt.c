@@ -187,7 +187,7 @@ static int object_prompt(const request_env *env, const json_t *o, const char *ke
         return text_prompt(env, body_text(s), json_string_length(s), key, keep, p, e);
     if (!json_is_array(content))
         return body_wrong(e, key, o, "%s: wanted prompt_string or an array of parts as content", key);
-    int kind = content_text(content, key, 0, &text, &owned, e);
+    int kind = content_text(content, "", key, 0, &text, &owned, e);
     if (kind == API_OK)
         kind = text_prompt(env, text, strlen(text), key, keep, p, e);
     kvant_free(owned);

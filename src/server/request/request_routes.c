@@ -73,7 +73,7 @@ static int render_template(const request_env *env, json_t *o, messages *m, char 
     API_TRY(chat_kwargs_read(env, o, kwargs, &off, e));
     API_TRY(chat_end_read(env, o, &end, e));
     API_TRY(tools_list(o, tools, e));
-    API_TRY(messages_read(o, m, e));
+    API_TRY(messages_read(env, o, m, e));
     if (tool_generic(env->traits, *tools, &m->json) != KVANT_OK)
         return api_no_memory(e);
     if (*tools && !(list = json_text((*tools)->list, JSON_COMPACT)))

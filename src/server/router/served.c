@@ -13,11 +13,14 @@
 
 enum { TEMPLATE_S = 10 }; /* of processor, for some 30 texts of it */
 
+/* Variables that chats get too. */
+#define PROBE_WORDS "{\"functions\":\"\",\"datetime\":\"\",\"date_string\":\"\"}"
+
 /* A model whose template cannot be used answers completions but no chat: better said now than to every client. */
 static void check_chat(served *m)
 {
     kvant_chat_input probe = { .messages = "[{\"role\":\"user\",\"content\":\"x\"}]",
-                               .kwargs = "{\"functions\":\"\",\"datetime\":\"\",\"date_string\":\"\"}", /* as chats */
+                               .kwargs = PROBE_WORDS,
                                .end = KVANT_CHAT_OPEN };
     kvant_diag diag = { "" };
     char *text = NULL;
@@ -30,6 +33,23 @@ static void check_chat(served *m)
         log_msg(LOG_WARN, "every chat %swill be refused (400): %s", with_tools ? "without tools " : "", diag.text);
     }
     kvant_text_free(text);
+}
+
+/* A template that goes over the parts of a content writes one behind the other; for others a line ends between two
+ * parts, as in llama.cpp and vLLM. */
+static int joins_parts(const kvant_model *m)
+{
+    const kvant_chat_input probe = {
+        .messages = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"kvant \"},"
+                    "{\"type\":\"text\",\"text\":\"words\"}]}]",
+        .kwargs = PROBE_WORDS,
+        .end = KVANT_CHAT_OPEN,
+    };
+    char *text = NULL;
+    const int found = kvant_chat_render(m, &probe, &text, NULL) == KVANT_OK && strstr(text, "kvant words");
+
+    kvant_text_free(text);
+    return found;
 }
 
 static void tell_traits(const tool_traits *t)
@@ -82,6 +102,7 @@ static request_env env_of(const served *m)
                           .has_seed = s->p.seed >= 0,
                           .seed = (uint64_t)s->p.seed,
                           .strict_model = s->p.names.strict,
+                          .parts_joined = m->parts_joined,
                           .prefill = s->p.prefill,
                           .keep_billing = s->p.keep_billing,
                           .refuse_unknown = s->p.refuse_unknown,
@@ -106,8 +127,10 @@ static int look_at_template(served *m, kvant_diag *diag)
 
     guard_begin(&g, TEMPLATE_S * second, 6 * TEMPLATE_S * second, &m->s->workers.stop, NULL);
     const int code = tool_traits_open(m->model, m->s->p.tool_dialect, &m->traits, diag);
-    if (code == KVANT_OK)
+    if (code == KVANT_OK) {
         check_chat(m);
+        m->parts_joined = joins_parts(m->model);
+    }
     if (guard_end() != GUARD_GOES_ON)
         return kvant_fail(diag, KVANT_EFORMAT, "chat template: it takes more than %d s to look at (--chat-template "
                           "chooses another)", TEMPLATE_S);

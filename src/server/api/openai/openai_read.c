@@ -21,8 +21,8 @@ static const char *part_key(const char *type)
     return NULL;
 }
 
-/* Appends a part of a message's content, which must be text. */
-static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *out, api_error *e)
+/* Appends a part of a message's content, which must be text; `between` stands where there is text on both sides. */
+static int add_part(const json_t *part, const char *between, const char *key, int i, size_t k, sbuf *out, api_error *e)
 {
     const json_t *type = json_object_get(part, "type");
     const char *at = part_key(body_text(type));
@@ -34,11 +34,14 @@ static int add_part(const json_t *part, const char *key, int i, size_t k, sbuf *
     const json_t *s = json_object_get(part, at);
     if (!body_is_text(s))
         return body_wrong(e, key, s, "%s: item %d: part %zu: %s: wanted a text", key, i, k, at);
+    if (out->n && json_string_length(s))
+        sbuf_puts(out, between);
     sbuf_put(out, body_text(s), json_string_length(s));
     return out->error ? api_no_memory(e) : API_OK;
 }
 
-int content_text(const json_t *content, const char *key, int i, const char **text, char **owned, api_error *e)
+int content_text(const json_t *content, const char *between, const char *key, int i, const char **text, char **owned,
+                 api_error *e)
 {
     sbuf all = { 0 };
     int kind = API_OK;
@@ -53,7 +56,8 @@ int content_text(const json_t *content, const char *key, int i, const char **tex
     }
     if (!json_is_array(content))
         return body_wrong(e, key, content, "%s: item %d: content: wanted a string or an array of parts", key, i);
-    json_array_foreach((json_t *)content, k, part) if (kind == API_OK) kind = add_part(part, key, i, k, &all, e);
+    json_array_foreach((json_t *)content, k, part) if (kind == API_OK)
+        kind = add_part(part, between, key, i, k, &all, e);
     *owned = all.s;
     if (all.s)
         *text = all.s;
@@ -140,7 +144,7 @@ static int one_message(const json_t *m, int i, json_t *list, messages *all, api_
                           "messages: item %d: role: wanted system, developer, user, assistant or tool", i);
     if (!body_field(m, "content") && !assistant)
         return api_fail(e, BAD, "messages", "messages: item %d: content: missing", i);
-    int kind = content_text(body_field(m, "content"), "messages", i, &text, &owned, e);
+    int kind = content_text(body_field(m, "content"), all->between, "messages", i, &text, &owned, e);
     json_t *to = kind == API_OK ? json_pack("{s:s,s:s}", "role", role, "content", text) : NULL;
     if (kind == API_OK && (!to || json_array_append_new(list, to) != 0))
         kind = api_no_memory(e);
@@ -171,12 +175,13 @@ static int read_list(const json_t *v, json_t *list, messages *m, api_error *e)
 }
 
 /* messages_free also after an error. */
-int messages_read(const json_t *o, messages *m, api_error *e)
+int messages_read(const request_env *env, const json_t *o, messages *m, api_error *e)
 {
     const json_t *v = body_field(o, "messages");
 
     if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > REQUEST_MAX_MESSAGES)
         return body_wrong(e, "messages", v, "messages: wanted an array of 1 to %d messages", REQUEST_MAX_MESSAGES);
+    m->between = env->parts_joined ? "" : "\n";
     json_t *list = json_array();
     const int kind = read_list(v, list, m, e);
     json_decref(list);
@@ -353,7 +358,7 @@ int prompt_of_chat(const request_env *env, const json_t *o, api_request *r, api_
     if (kind == API_OK)
         kind = chat_kwargs_read(env, o, &kwargs, &off, e);
     if (kind == API_OK)
-        kind = messages_read(o, &m, e);
+        kind = messages_read(env, o, &m, e);
     if (kind == API_OK)
         kind = prompt_check_bytes(env, m.bytes, "messages", e);
     if (kind == API_OK && tool_generic(env->traits, r->tools, &m.json) != KVANT_OK)
