@@ -189,6 +189,14 @@ static void test_option_errors(void)
     EXPECT_OK("bench", "-m", DENSE, "-n", "0", "-r", "1", "-p", "4-9*9223372036854775807,2-3+9223372036854775807");
     CHECK(strstr(out, " pp4 ") && strstr(out, " pp2 ") && !strstr(out, " pp-"), "steps beyond the range: %s", out);
     EXPECT(2, "--log-file: found \"\", wanted FILE", "run", "-m", DENSE, "-p", "x", "--log-file", "");
+    EXPECT(2, "--cache-type-layers: found \"\", wanted SPEC", "run", "-m", DENSE, "-p", "x", "--cache-type-layers", "");
+    EXPECT(2, "-devd: found \"\", wanted NAME", "run", "-m", DENSE, "-p", "x", "-devd", "");
+    EXPECT(2, "--spec: found \"\", wanted TYPE:K", "bench", "-m", DENSE, "--spec", "");
+    EXPECT(2, "--bandwidth: found \"fast\", wanted gigabytes", "plan", "-m", DENSE, "--bandwidth", "fast");
+    EXPECT(2, "--bandwidth: found \"nan\"", "inspect", "-m", DENSE, "--placement", "--bandwidth", "40,nan");
+    EXPECT(2, "--bandwidth: found \"-5\"", "plan", "-m", DENSE, "--bandwidth", "-5");
+    EXPECT_OK("bench", "-m", DENSE, "-n", "0", "-r", "1", "-p", "4", "-md", "none.gguf");
+    CHECK(strstr(err, "-md: no effect") != NULL, "bench: %s", err);
     EXPECT(2, "--grammar-file: found \"\", wanted FILE", "run", "-m", DENSE, "-p", "x", "--grammar-file=");
     EXPECT(2, "--spec draft: found no draft model", "run", "-m", DENSE, "-p", "x", "--spec=draft");
     EXPECT(2, "-d: found \"5-x\"", "bench", "-m", DENSE, "-d", "5-x");

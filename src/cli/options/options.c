@@ -303,11 +303,11 @@ static int set_value(opts *o, int id, const char *text, const char *origin, kvan
     case OPT_T_FORMATS: KVANT_TRY(check_words(d, origin, text, diag)); break;
     case OPT_T_NOTED: KVANT_TRY(check_harmless(d, origin, text, diag)); break;
     case OPT_T_REFUSED: return kvant_fail(diag, KVANT_EUNSUPPORTED, "%s: %s", origin, d->help);
+    case OPT_T_STR:
     case OPT_T_FILE:
-        if (!*text)
+        if (!*text && (d->type == OPT_T_FILE || d->min > 0))
             return kvant_fail(diag, KVANT_EINVAL, "%s: found \"\", wanted %s", origin, d->arg);
         break;
-    case OPT_T_STR: break;
     }
     o->v[id] = v;
     return KVANT_OK;

@@ -70,7 +70,7 @@ typedef struct opt_def {
     opt_type type;
     opt_group group;
     const char *arg;       /* name of the value in help, "" for flags */
-    double min, max;       /* range of INT, NUM, SIZE and of each of INTS */
+    double min, max;       /* range of INT, NUM, SIZE and of each of INTS; STR: min 1 wants a text */
     const char *choices;   /* of CHOICE(S), else "" */
     const char *def;       /* default as text, "" for none */
     uint32_t commands;     /* bits 1 << CMD_* */

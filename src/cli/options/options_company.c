@@ -18,11 +18,13 @@ static int guesses(const opts *o)
     return has_draft_model(o) || (opt_given(o, OPT_SPEC) && !off);
 }
 
-/* A draft model is the guesser, one of those that auto chooses from, or the file of a block (mtp). */
+/* A draft model is the guesser, one of those that auto chooses from, or the file of a block (mtp, in bench too). */
 static int model_guesses(const opts *o)
 {
     static const char *const types[] = { "auto", "draft", "draft-simple", "mtp", "draft-mtp" };
 
+    if (o->cmd == CMD_BENCH)
+        return opt_given(o, OPT_BENCH_SPEC) && strncmp(opt_str(o, OPT_BENCH_SPEC), "mtp", 3) == 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (opt_is(o, OPT_SPEC, types[i]))
             return 1;
@@ -51,7 +53,7 @@ static const struct {
     { OPT_DRAFT_DEVICE, has_draft_model, "without -md FILE there is no draft model" },
     { OPT_DRAFT_CTK, has_draft_model, "without -md FILE there is no draft model" },
     { OPT_DRAFT_CTV, has_draft_model, "without -md FILE there is no draft model" },
-    { OPT_DRAFT_MODEL, model_guesses, "with this --spec no draft model guesses" },
+    { OPT_DRAFT_MODEL, model_guesses, "--spec asks for no draft model" },
     { OPT_DRAFT_P_MIN, guesses, "without --spec or -md nothing is guessed" },
     { OPT_DRAFT_MAX, guesses, "without --spec or -md nothing is guessed" },
     { OPT_DRAFT_MIN, guesses, "without --spec or -md nothing is guessed" },

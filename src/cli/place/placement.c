@@ -131,6 +131,20 @@ static int is_harmless(const opts *o, int id, kvant_diag *diag)
     }
 }
 
+/* Numbers of a report: what is none would be no rate, and no time of a token. */
+static int check_bandwidth(const opts *o, kvant_diag *diag)
+{
+    char item[32], *end;
+
+    for (int i = 0; opt_item(o, OPT_BANDWIDTH, i, item, sizeof item); i++) {
+        const double rate = strtod(item, &end);
+        if (end == item || *end || !(rate > 0 && rate < 1e9))
+            return kvant_fail(diag, KVANT_EINVAL, "%s: found \"%s\", wanted gigabytes per second above 0, one for each "
+                              "device", opt_origin(o, OPT_BANDWIDTH), item);
+    }
+    return KVANT_OK;
+}
+
 int placement_check(const opts *o, kvant_diag *diag)
 {
     const struct {
@@ -144,6 +158,7 @@ int placement_check(const opts *o, kvant_diag *diag)
         { OPT_CPU_MOE, opt_given(o, OPT_CPU_MOE) },
     };
 
+    KVANT_TRY(check_bandwidth(o, diag));
     if (opt_given(o, OPT_DEVICE_MEMORY))
         KVANT_TRY(check_device_memory(o, diag));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
