@@ -276,6 +276,22 @@ static void check_folders(void)
           "model_type 3, 1 (unigram) or 2");
 }
 
+/* An end that is no id is named, as one of a list is; the tokenizer's files have another. */
+static void check_ends(void)
+{
+    static const char *const ends[] = { "99999", "-1", "{}", "\"</s>\"", "2.5", "261" };
+    char text[64], says[64];
+
+    for (int i = 0; i < 6; i++) {
+        snprintf(text, sizeof text, "\"eos_token_id\": %s", ends[i]);
+        snprintf(says, sizeof says, "eos_token_id is %s, an id below 272", ends[i]);
+        const char *folder = spoiled("qwen3moe", "config.json", "\"eos_token_id\": 261", text);
+        log_seen_begin();
+        CHECK(convert(folder, "F32") == KVANT_OK, "%s: %s", text, diag.text);
+        CHECK(!log_seen(says) == (i == 5), "%s: %s", text, log_seen_all());
+    }
+}
+
 /* Fields that mean what convert cannot say, or that say another thing than the tensors. */
 static void check_fields(void)
 {
@@ -358,6 +374,7 @@ int main(void)
     check_further();
     check_headers();
     check_folders();
+    check_ends();
     check_fields();
     check_pieces();
     check_memory_faults();

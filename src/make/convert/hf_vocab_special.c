@@ -257,6 +257,16 @@ static int is_an_end(const special *s, uint32_t id)
     return s->id[EOS] == id || s->id[EOT] == id || s->id[EOM] == id || (t->s && vocab_is_known_end(t->s, t->n));
 }
 
+/* One id that is none: what ends an answer is then said by the tokenizer's files alone. */
+static void warn_of_end(const special *s, gjson one)
+{
+    const double id = gjson_number(one);
+
+    if (one.p && *one.p != '[' && *one.p != 'n' && !(id >= 0 && id < s->v->n && id == (double)(uint32_t)id))
+        log_msg(LOG_WARN, "convert: eos_token_id is %.*s, an id below %u (vocab_size) wanted: left out", hf_shown(one),
+                one.p, s->v->n);
+}
+
 /* eos_token_id of generation_config.json (else config.json) may be a list.  If neither a key of a single token nor
  * its text says that one of them ends an answer, all are in an array. */
 static int put_ends(const special *s, gjson root, gguf_keys *k, kvant_diag *diag)
@@ -269,6 +279,7 @@ static int put_ends(const special *s, gjson root, gguf_keys *k, kvant_diag *diag
     gjson list = gjson_get(g, "eos_token_id");
     list = list.p && *list.p != 'n' ? list : gjson_get(root, "eos_token_id");
     list = list.p ? list : gjson_at(root, "text_config.eos_token_id");
+    warn_of_end(s, list);
     int rc = KVANT_OK;
     while (rc == KVANT_OK && gjson_next(list, &it)) {
         if (n == MAX_ENDS)
