@@ -207,10 +207,14 @@ def check_readme(c, build):
 
 
 def check_memory(c, build):
-    """KVANT_MEMORY that is no size ends the program before anything is planned with all memory."""
+    """KVANT_MEMORY that is no size, and KVANT_CPU that is no rung, end the program: it would go on as if they were not there."""
     for value in ("junk", "0", "-3", "6Q"):
         r = run(build, "plan", "-m", TINY, env=dict(os.environ, KVANT_MEMORY=value))
         c.ok(r.returncode == 2 and f'KVANT_MEMORY: found "{value}", wanted a size such as 6G' in r.stderr, f"{value}: {r.returncode} {r.stderr}")
+    for value, code in (("avx512bf16", 2), ("AVX2", 2), ("avx2", 0), ("", 0)):
+        r = run(build, "plan", "-m", TINY, env=dict(os.environ, KVANT_CPU=value))
+        told = f'KVANT_CPU: found "{value}", wanted one of ref, avx2, avx512' in r.stderr
+        c.ok(r.returncode == code and told == (code == 2), f"KVANT_CPU={value}: {r.returncode} {r.stderr}")
 
 
 def check_plan(c, build):

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/cpu.h"
+#include "base/error.h"
 #include "base/trace.h"
 #include "cli/common.h"
 #include "cli/options/options.h"
@@ -11,6 +13,21 @@
 #include "kvant/kvant.h"
 
 enum { NOT_MINE = -1000 }; /* no KVANT_E* code */
+
+/* Variables that would be read as if they were not there. */
+static int environment_check(kvant_diag *diag)
+{
+    const char *cap = getenv("KVANT_CPU"), *name;
+    char names[160] = "";
+    uint32_t mask;
+    size_t n = 0;
+
+    if (!cap || !*cap || cpu_cap_find(cap, &mask))
+        return memory_limit_check(diag);
+    for (int i = 0; n < sizeof names && (name = cpu_cap_at(i, &mask)); i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", name);
+    return kvant_fail(diag, KVANT_EINVAL, "KVANT_CPU: found \"%.40s\", wanted one of %s", cap, names);
+}
 
 static void print_version(void)
 {
@@ -103,7 +120,7 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
     }
     code = pull_model(&o, diag);
     if (code == KVANT_OK)
-        code = memory_limit_check(diag);
+        code = environment_check(diag);
     if (code == KVANT_OK)
         code = choose_device(&o, diag);
     if (code == KVANT_OK)
