@@ -229,7 +229,8 @@ def check_tenants():
 
 def check_store():
     """A worker that was killed left its prefixes for the next one, and for another; not for another key."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as parent:
+        folder = os.path.join(parent, "made")
         args = ("-c", "1024", "-np", "1", "--kv-store", folder, "--api-key", "alpha", "--api-key", "beta")
         a = ids(5, 700)
         with Server(BUILD, *args) as s:

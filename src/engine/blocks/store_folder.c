@@ -291,6 +291,7 @@ int store_folder_open(store_folder *f, const kv_cache *kv, const store_key *key,
     f->key = *key;
     f->most = most;
     f->close_ns = CLOSE_NS;
+    (void)mkdir(path, 0700); /* it may be there; where it cannot be made, opening says so */
     KVANT_TRY(folder_open(path, &f->dir, diag));
     f->is_open = 1;
     pthread_mutex_init(&f->lock, NULL);
