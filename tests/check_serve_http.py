@@ -479,8 +479,9 @@ def check_drain():
     t0 = time.time()
     s.process.send_signal(signal.SIGTERM)
     data = unchunk(b"HTTP/1.1 200 OK\r\n" + read_all(k))
-    last = events(data)[-1]
-    C.ok(last.get("error", {}).get("type") == "unavailable_error" and b"[DONE]" not in data, f"A-07 {last}")
+    last = (events(data) or [{}])[-1]
+    C.ok(last.get("error", {}).get("type") == "unavailable_error" and b"[DONE]" not in data,
+         f"A-07 {time.time() - t0:.1f} s after the signal: {data[-200:]} {s.lines[-3:]}")
     code = s.wait()
     C.ok(code == 0 and time.time() - t0 < 4 * SLOW, f"A-07 cut after {time.time() - t0:.1f} s, exit code {code}")
     s = Server(BUILD, "-c", "16384", "-np", "2")
@@ -511,6 +512,31 @@ def check_engine_lost():
             except Exception:       # pylint: disable=broad-except
                 code = None
             C.ok(code == 1 and time.time() - t0 < 6 * SLOW, f"D-04 exit code {code} after {time.time() - t0:.1f} s: {s.lines[-2:]}")
+
+
+def check_last_bytes():
+    """D-04: whoever is slow has 0.7 s to take all that was for him, and the error, although a request that comes in meanwhile wakes the server."""
+    body = {"messages": CHAT, "max_tokens": 900, "logprobs": True, "top_logprobs": 20, "ignore_eos": True, "stream": True}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        shutil.copy(DEMO, path)
+        with Server(BUILD, "-c", "4096", "-np", "4", model=path) as s, s.connect() as late:
+            slow = slow_reader(s, body)
+            while not s.metric("num_requests_paused"):
+                time.sleep(0.02)
+            late.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{")
+            other = s.open("/v1/completions", {"prompt": "The sea", "max_tokens": 4000, "stream": True, "ignore_eos": True})
+            other.recv(1000)
+            os.truncate(path, 4096)
+            while s.process.poll() is None and not any("shutting down:" in x for x in s.lines):
+                time.sleep(0.005)
+            t0 = time.time()
+            late.sendall(b"\"prompt\":\"a\"}")
+            C.ok(b" 503 " in late.recv(100), "D-04 the late one")
+            time.sleep(0.1)
+            data = read_all(slow)
+            C.ok((data.count(b'"error"') == 1 and data.endswith(b"0\r\n\r\n")) or time.time() - t0 > 0.6, f"D-04 the slow one's last bytes: {data[-200:]}")
+            C.ok(s.wait() == 1, "D-04 exit code")
 
 
 def check_start():
@@ -554,6 +580,7 @@ def main():
     check_end_of_input()
     check_drain()
     check_engine_lost()
+    check_last_bytes()
     check_start()
     return C.end()
 

@@ -243,6 +243,7 @@ struct server {
     int64_t stop_ns;
     pthread_mutex_t dirty_lock; /* guards dirty, and what other threads tell the loop below */
     job *dirty;
+    int not_loaded; /* the only model: the end comes at once, while that of a lost engine waits for last bytes */
     int fail_code;
     kvant_diag fail_diag;
     models models;

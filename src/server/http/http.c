@@ -52,6 +52,7 @@ void server_fail(server *s, int code, const kvant_diag *diag)
     pthread_mutex_lock(&s->dirty_lock);
     s->fail_code = code;
     s->fail_diag = *diag;
+    s->not_loaded = 1;
     pthread_mutex_unlock(&s->dirty_lock);
     server_wake(s);
 }

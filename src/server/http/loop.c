@@ -39,7 +39,7 @@ static void take_dirty(server *s)
         j->link.taken_next = j->link.dirty_next;
         j->link.dirty = 0;
     }
-    if (s->fail_code)
+    if (s->not_loaded)
         s->stop = s->draining = 1;
     pthread_mutex_unlock(&s->dirty_lock);
     while (list) {
