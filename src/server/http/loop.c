@@ -72,10 +72,16 @@ static void client_left(client *k)
 
 static void begin_drain(server *s)
 {
+    pthread_mutex_lock(&s->dirty_lock);
+    const int failed = s->fail_code;
+    pthread_mutex_unlock(&s->dirty_lock);
     s->draining = 1;
     s->stop_ns = clock_ns();
     models_drain(s, s->p.drain_ms);
-    log_msg(LOG_INFO, "shutting down: %d requests end first, at most %d ms", s->n_streams, s->p.drain_ms);
+    if (s->n_streams > 0)
+        log_msg(LOG_INFO, "shutting down: %d requests end first, at most %d ms", s->n_streams, s->p.drain_ms);
+    else if (!failed) /* else the error says why */
+        log_msg(LOG_INFO, "shutting down");
 }
 
 static void renew_keys(server *s)
