@@ -332,6 +332,13 @@ static void check_t11(void)
     valid("{\"type\":\"string\",\"pattern\":\"^(?!^[-+.]*$)[+-]?0*\\\\d*\\\\.?\\\\d*$\"}", "\"+.\"", -1);
     valid("{\"type\":\"number\",\"exclusiveMaximum\":0}", "-0.5", 1);
     valid("{\"type\":\"number\",\"exclusiveMaximum\":0}", "-0", 0);
+    valid("{\"type\":\"number\",\"exclusiveMaximum\":0}", "-0.00001", 1);
+    valid("{\"type\":\"number\",\"exclusiveMinimum\":0}", "0.00003125", 1);
+    valid("{\"type\":\"number\",\"exclusiveMinimum\":0}", "0.00000", 0);
+    valid("{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}", "0.00000625", 1);
+    valid("{\"type\":\"number\",\"exclusiveMinimum\":2.5}", "2.500001", 1);
+    valid("{\"type\":\"number\",\"exclusiveMinimum\":0}", "1e-5", -1);
+    valid("{\"type\":\"number\"}", "1e-5", 1);
     valid("{\"type\":\"number\",\"minimum\":0.5,\"maximum\":0.5003}", "0.5", 1);
     valid("{\"type\":\"number\",\"minimum\":0.5,\"maximum\":0.5003}", "0.50031", -1);
     valid("{\"type\":\"number\",\"maximum\":1e-38}", "-3.5", 1);

@@ -169,7 +169,8 @@ static void put_rest(const size_range *r, const char *lo, const char *hi, int le
     } else if (left > 0) {
         put_digit(r, lo, hi, left - 1, room);
     } else if (lo && !*lo && !hi) { /* equal to it so far */
-        sbuf_printf(b, "%s\"0\"{0,2} [1-9] [0-9]{0,2} ", left ? "" : "\".\" ");
+        const int most = room > 5 ? room - 3 : 2; /* a size near the bound may be tiny */
+        sbuf_printf(b, "%s\"0\"{0,%d} [1-9] [0-9]{0,%d} ", left ? "" : "\".\" ", most, most);
     } else {
         sbuf_puts(b, left ? "" : "(\".\" ");
         put_digit(r, lo, hi, -1, room - 1);
