@@ -5,6 +5,7 @@ neighbours and with guesses; one line in the log for each request.  Without the 
 import http.client
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -74,6 +75,26 @@ def check_fields(s, first):
     C.ok(status == 200 and r["usage"]["completion_tokens"] == MADE, f"a chat: {status} {r}")
 
 
+def check_choices(s):
+    """A grammar goes on behind a shift where it was; several choices are those of requests alone, with their log-probabilities; any n_keep will do."""
+    body = {"prompt": TEXT, "n_predict": 2 * MADE, "temperature": 0.8, "seed": 3, "ignore_eos": True, "grammar": 'root ::= ([a-m]{3} [n-z]{2} [0-9])+'}
+    status, r = s.post("/completion", body)
+    C.ok(status == 200 and r["timings"]["predicted_n"] == 2 * MADE and re.fullmatch("([a-m]{3}[n-z]{2}[0-9])*[a-m]{0,3}[n-z]{0,2}", r["content"]),
+         f"a grammar: {status} {r.get('content', r)}")
+    schema = {"type": "array", "minItems": 90, "maxItems": 90, "items": {"type": "integer", "minimum": 10, "maximum": 99}}
+    status, r = s.post("/completion", {"prompt": TEXT, "n_predict": 1000, "seed": 2, "json_schema": schema})
+    C.ok(status == 200 and r["tokens_predicted"] > CONTEXT and len(json.loads(r["content"])) == 90, f"a schema: {status} {r.get('content', r)}")
+    body = {"prompt": TEXT, "max_tokens": MADE, "temperature": 0.9, "seed": 5, "ignore_eos": True}
+    status, r = s.post("/v1/completions", {**body, "n": 3, "logprobs": 3})
+    C.ok(status == 200 and len(r["choices"]) == 3, f"three choices: {status}")
+    for i, c in enumerate(r["choices"]):
+        C.ok(len(c["logprobs"]["tokens"]) == MADE and "".join(c["logprobs"]["tokens"]) == c["text"], f"choice {i}: {c['logprobs']['tokens'][-9:]}")
+        alone = s.post("/v1/completions", {**body, "seed": 5 + i})[1]["choices"][0]["text"]
+        C.ok(alone == c["text"], f"choice {i} is not that of its seed alone")
+    status, r = s.post("/completion", {**BODY, "n_keep": 2**31 - 1})
+    C.ok(status == 200 and r["tokens_predicted"] == MADE, f"n_keep beyond the context: {status} {r}")
+
+
 def stream(s, body, most):
     """The text of a stream, or of its first parts: then the client leaves."""
     conn = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
@@ -123,6 +144,7 @@ def main():
         lines = [x for x in s.lines if "is full: the first" in x]
         C.ok(len(lines) == 6 and "the first 4 stay, 30 behind them go" in lines[-1], f"the log: {lines}")
         check_fields(s, first)
+        check_choices(s)
         check_streams(s, first)
         check_company(s, first)
     with Server(BUILD, "-c", str(CONTEXT), "-np", "1", "--context-shift", "--keep", "-1", "--spec", "ngram", "--draft-max", "4") as s:

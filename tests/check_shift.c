@@ -1,6 +1,7 @@
 /* check_shift.c: a request whose context is full goes on (kvant_request.shift): its text is that of fresh requests,
  * each with what the one before left as its prompt, to the last bit of every log-probability; alone, with neighbours,
- * whose texts stay theirs, in a pool that is too small, with drafts, in a slot; and it ends as others do. */
+ * whose texts stay theirs, in a pool that is too small, with drafts of its text, of a draft model and of its own block,
+ * in a slot; and it ends as others do. */
 #include "support/session_audit.h"
 #include "engine/session_impl.h"
 #include "support/check.h"
@@ -8,6 +9,7 @@
 
 enum { CONTEXT = 128, PROMPT = 50, MADE = 420, OTHERS = 3 };
 
+static const char *const dense = "tests/golden/tiny/llama.gguf";
 static int32_t prompt[PROMPT], others[OTHERS][PROMPT];
 static serve_out want, out, beside[OTHERS], alone[OTHERS];
 
@@ -34,13 +36,19 @@ static void audit(kvant_session *s)
     CHECK(session_audit(s, why, sizeof why), "%s", why);
 }
 
-static int open_rig(serve_rig *r, const char *model, int max_seqs, int pages, int spec)
+/* of: the drafter of KVANT_SPEC_DRAFT, or NULL. */
+static int open_with(serve_rig *r, const char *model, int max_seqs, int pages, int spec, const serve_rig *of)
 {
     kvant_session_params sp = kvant_session_defaults();
+    kvant_engine_params p = engine_params(max_seqs, pages);
 
     sp.spec = spec;
     sp.draft_max = 4;
-    if (!serve_open(r, model, engine_params(max_seqs, pages), sp))
+    sp.draft = of ? of->e : NULL;
+    p.mtp = spec == KVANT_SPEC_MTP;
+    if (strncmp(model, "tests/mtp/", 10) == 0)
+        p.type_k = p.type_v = "f16"; /* heads of 16 values */
+    if (!serve_open(r, model, p, sp))
         return 0;
     atomic_store(&r->s->hooks.after_tick, audit);
     return 1;
@@ -62,6 +70,11 @@ static int same(const serve_out *a, const serve_out *b)
 {
     return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) == 0 &&
            memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof *a->logprob) == 0;
+}
+
+static int open_rig(serve_rig *r, const char *model, int max_seqs, int pages, int spec)
+{
+    return open_with(r, model, max_seqs, pages, spec, NULL);
 }
 
 /* ---- what is wanted: one request after the other ---- */
@@ -125,12 +138,12 @@ static void check_text(const char *model, const char *what, const rule *k)
 }
 
 /* The pool of 5 pages has room for two contexts and a half: some are preempted. */
-static void check_company(const char *model, const rule *k, int pages, int spec)
+static void check_company(const char *model, const rule *k, int pages, int spec, const serve_rig *of)
 {
     kvant_diag d = { "" };
     serve_rig r;
 
-    if (!open_rig(&r, model, 1 + OTHERS, pages, spec))
+    if (!open_with(&r, model, 1 + OTHERS, pages, spec, of))
         return;
     kvant_request q = shifting(k);
     CHECK(serve_submit(&r, &q, &out, &d) == KVANT_OK, "%s", d.text);
@@ -148,7 +161,24 @@ static void check_company(const char *model, const rule *k, int pages, int spec)
     serve_close(&r);
 }
 
-static void check_model(const char *model)
+/* Guesses of a whole model, the target itself: nearly all are right, and its places there are shifted too. */
+static void check_drafter(const char *model, const rule *k)
+{
+    serve_rig of;
+
+    if (!open_rig(&of, model, 1 + OTHERS, 8, KVANT_SPEC_OFF))
+        return;
+    check_company(model, k, 8, KVANT_SPEC_DRAFT, &of);
+    CHECK(out.t.n_draft_accepted > MADE / 4, "%s: of %d guesses %d were right", model, out.t.n_drafted,
+          out.t.n_draft_accepted);
+    check_company(model, k, 5, KVANT_SPEC_DRAFT, &of);
+    for (int i = 0; i < 1 + OTHERS; i++)
+        CHECK(!of.e->kv.seqs[i].used, "%s: sequence %d of the draft model is left", model, i);
+    serve_close(&of);
+}
+
+/* blocks: the model has one that guesses. */
+static void check_model(const char *model, int blocks)
 {
     static const rule rules[] = { { 0, 0, 0, 0 },
                                   { 10, 0, 10, 0 },
@@ -169,9 +199,11 @@ static void check_model(const char *model)
         serve_one(&r, &q, &out);
         check_text(model, "alone", &rules[i]);
         if (i < 3) {
-            check_company(model, &rules[i], 8, KVANT_SPEC_OFF);
-            check_company(model, &rules[i], 5, KVANT_SPEC_OFF);
-            check_company(model, &rules[i], 8, KVANT_SPEC_NGRAM);
+            check_company(model, &rules[i], 8, KVANT_SPEC_OFF, NULL);
+            check_company(model, &rules[i], 5, KVANT_SPEC_OFF, NULL);
+            check_company(model, &rules[i], blocks ? 5 : 8, blocks ? KVANT_SPEC_MTP : KVANT_SPEC_NGRAM, NULL);
+            if (model == dense)
+                check_drafter(model, &rules[i]);
         }
     }
     serve_close(&r);
@@ -254,14 +286,15 @@ static void check_sampled(serve_rig *r)
 
 int main(void)
 {
-    static const char *const dense = "tests/golden/tiny/llama.gguf";
     serve_rig r;
 
     serve_tokens(prompt, PROMPT, 3);
     for (int i = 0; i < OTHERS; i++)
         serve_tokens(others[i], PROMPT, 10 + (uint64_t)i);
-    check_model(dense);
-    check_model("tests/golden/tiny/qwen35.gguf");
+    check_model(dense, 0);
+    check_model("tests/golden/tiny/qwen35.gguf", 0);
+    check_model("tests/mtp/qwen35.gguf", 1);
+    check_model("tests/mtp/qwen2vl.gguf", 1);
     if (open_rig(&r, dense, 2, 4, KVANT_SPEC_OFF)) {
         check_ends(&r);
         check_slot(&r);
