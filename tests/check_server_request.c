@@ -539,6 +539,39 @@ static void check_context(void)
     free(body);
 }
 
+/* An answer that no context ends is bounded by what is kept of it. */
+static void check_endless(void)
+{
+    static const struct {
+        int shape;
+        const char *body;
+        int most;
+    } cases[] = { { BODY_NATIVE, "{\"prompt\":\"a\"}", 1 << 20 },
+                  { BODY_NATIVE, "{\"prompt\":\"a\",\"n_predict\":7}", 7 },
+                  { BODY_NATIVE, "{\"prompt\":\"a\",\"n_predict\":2000000}", 1 << 20 },
+                  { BODY_NATIVE, "{\"prompt\":\"a\",\"return_tokens\":true}", 1 << 17 },
+                  { BODY_NATIVE, "{\"prompt\":\"a\",\"return_tokens\":true,\"stream\":true}", 1 << 20 },
+                  { BODY_TEXT, "{\"prompt\":\"a\",\"n\":4}", 1 << 18 },
+                  { BODY_TEXT, "{\"prompt\":\"a\",\"logprobs\":0,\"n\":2}", 1 << 16 },
+                  { BODY_TEXT, "{\"prompt\":\"a\",\"logprobs\":15,\"stream\":true}", 1 << 16 } };
+    api_error e;
+
+    env.shift = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvant_request q = kvant_request_defaults();
+        api_request *r = NULL;
+        const char *body = cases[i].body;
+        CHECK(request_parse(&env, cases[i].shape, body, strlen(body), &r, &e) == API_OK, "%s: %s", body, e.message);
+        if (!r)
+            continue;
+        q.max_tokens = r->max_tokens;
+        request_put_shift(&env, r, &r->prompts[0], &q);
+        CHECK(q.max_tokens == cases[i].most, "%s: %d tokens, wanted %d", body, q.max_tokens, cases[i].most);
+        request_dispose(r);
+    }
+    env.shift = 0;
+}
+
 /* T-09: text of a message never becomes a control token. */
 static void check_t09(void)
 {
@@ -805,6 +838,7 @@ static void *all(void *unused)
     check_b9();
     check_b16();
     check_context();
+    check_endless();
     check_t09();
     check_values();
     check_names();

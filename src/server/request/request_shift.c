@@ -4,8 +4,17 @@
 #include "server/request/request_impl.h"
 
 /* Tokens of an answer that no context ends: they are kept until it is whole.  With log-probabilities so many values, as
- * of prompts (REQUEST_MAX_ECHO). */
-enum { MOST_TOKENS = 1 << 20 };
+ * of prompts (REQUEST_MAX_ECHO).  A whole answer that tells of each token keeps 184 bytes for it (token_prob): it has
+ * fewer.  A stream sends them at once. */
+enum { MOST_TOKENS = 1 << 20, MOST_TOLD = 1 << 17 };
+
+static int most_tokens(const api_request *r)
+{
+    const int values = MOST_TOKENS / (1 + (r->probs.wanted ? r->probs.top : 0));
+    const int told = !r->stream && (r->probs.wanted || r->native.return_tokens);
+
+    return (told && values > MOST_TOLD ? MOST_TOLD : values) / r->n;
+}
 
 int request_read_shift(const request_env *env, const json_t *o, api_request *r, api_error *e)
 {
@@ -24,7 +33,7 @@ static int kept(const request_env *env, const api_request *r, const prompt *p)
 
 void request_put_shift(const request_env *env, const api_request *r, const prompt *p, kvant_request *q)
 {
-    const int most = MOST_TOKENS / (1 + (r->probs.wanted ? r->probs.top : 0)) / r->n;
+    const int most = most_tokens(r);
 
     if (!env->shift)
         return;
