@@ -45,7 +45,7 @@ static void check_bodies(void)
     check_same("{\"input\":[" USER("a") ",{\"type\":\"reasoning\",\"summary\":[]},{\"type\":\"message\",\"role\":"
                "\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\"},{\"type\":\"refusal\","
                "\"refusal\":\"c\"}]}," USER("d") "]}",
-               "{\"messages\":[" USER("a") ",{\"role\":\"assistant\",\"content\":\"bc\"}," USER("d") "]}");
+               "{\"messages\":[" USER("a") ",{\"role\":\"assistant\",\"content\":\"b\\nc\"}," USER("d") "]}");
     check_same("{\"input\":\"e\",\"previous_response_id\":\"resp_1\"}",
                "{\"messages\":[" USER("a") ",{\"role\":\"assistant\",\"content\":\"b\"}," USER("e") "]}");
 }
