@@ -127,8 +127,17 @@ static int rows_finite(const scene *s)
     return 1;
 }
 
+/* The row's scale of its half h of 128 values. */
+static float scale_at(const scene *s, int h, int k_bits)
+{
+    const uint8_t *at = s->page + h * (1024 * k_bits + 320) + 1024 * k_bits + 2 * s->first;
+
+    return fabsf(half_to_f32((uint16_t)(at[0] | at[1] << 8)));
+}
+
 /* A query that is one value, and a weight that is one row, are exact in integers: what remains is the rounding of the
- * book to 8 bits, below a 40th of the row's scale.  The first values tell a wrong initial state. */
+ * book to 8 bits, below a 40th of the row's scale; and of weight times scale to 16 bits of the largest of the row's
+ * scales, times a book that ends below 4.  The first values tell a wrong initial state. */
 static void check_one(scene *s, const kvant_format_kernels *k, const char *variant, int k_bits)
 {
     const size_t ldq8 = kvant_format_q8_bytes(s->f, s->d);
@@ -136,12 +145,11 @@ static void check_one(scene *s, const kvant_format_kernels *k, const char *varia
     const float one = 1.0f, *row = s->values + s->first * s->d;
     float q[MOST_D] = { 0 }, score;
 
+    const float largest = fmaxf(scale_at(s, 0, k_bits), scale_at(s, s->d / HALF - 1, k_bits));
     memset(s->acc, 0, sizeof s->acc);
     k->axpy_page_q8(NULL, &one, 1, 1, s->page, s->first, 1, s->acc, (size_t)s->d, s->d);
     for (int e = 0; e < s->d; e += e % HALF == 3 ? HALF - 3 : 1) {
-        const uint8_t *at = s->page + (e / HALF) * (1024 * k_bits + 320) + 1024 * k_bits + 2 * s->first;
-        const float scale = half_to_f32((uint16_t)(at[0] | at[1] << 8));
-        const float room = fabsf(scale) / 40 + s->terms[s->first * s->d + e] * 1e-4f;
+        const float room = scale_at(s, e / HALF, k_bits) / 40 + s->terms[s->first * s->d + e] * 1e-4f + largest * 1e-4f;
         q[e] = 1.0f;
         k->prep_q8(NULL, q, q8, s->d);
         k->score_page_q8(NULL, q8, ldq8, 1, s->page, s->first, 1, &score, 1, s->d);
