@@ -1,6 +1,6 @@
 /* check_neighbours.c: what one request of a session does harms no other: it stands still and gives its place away
  * (A5), a step with it fails (A1), it leaves nothing that others could find (A9). */
-#include "support/serve_rig.h"
+#include "support/store_rig.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -28,19 +28,7 @@ static kvant_engine_params engine_params(const char *type, int max_seqs, int pag
 
 static kvant_request request_of(int i, int n)
 {
-    kvant_request q = kvant_request_defaults();
-    q.prompt = prompts[i];
-    q.n_prompt = n;
-    q.max_tokens = GEN;
-    q.ignore_eos = 1;
-    q.n_logprobs = 0;
-    return q;
-}
-
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof(int32_t)) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof(float)) == 0;
+    return store_request(prompts[i], n, GEN, -1, NULL);
 }
 
 /* Each by itself, from nothing and leaving nothing. */
@@ -89,7 +77,8 @@ static int ends(serve_rig *r, serve_out *out)
 static void check_end_alone(serve_rig *r, const char *path, const char *what, int from, int to)
 {
     for (int i = from; i < to; i++)
-        CHECK(ends(r, &got[i]) && same(&got[i], &alone[i]), "%s: %s: request %d: other bits, or none: %d tokens (%s)",
+        CHECK(ends(r, &got[i]) && serve_same(&got[i], &alone[i]),
+              "%s: %s: request %d: other bits, or none: %d tokens (%s)",
               path, what, i, got[i].n, got[i].text);
 }
 
@@ -192,7 +181,7 @@ static void check_paused_slot(const char *path)
     submit(&r, 1, request_of(1, PROMPT), 0);
     check_end_alone(&r, path, "A5, behind a slow reader in a slot", 1, 2);
     kvant_session_resume(r.s, turn.id);
-    CHECK(ends(&r, &turn) && same(&turn, &undisturbed), "A5: the slot's conversation: other bits, or none (%s)",
+    CHECK(ends(&r, &turn) && serve_same(&turn, &undisturbed), "A5: the slot's conversation: other bits, or none (%s)",
           turn.text);
     serve_close(&r);
 }
@@ -322,8 +311,10 @@ static void check_failed_step(const char *path, int preempt, int bad)
                 CHECK(got[i].finish == KVANT_FINISH_ERROR && got[i].code == KVANT_ENOMEM &&
                           strstr(got[i].text, "out of memory"),
                       "A1: the request at fault: finish %d (%s)", got[i].finish, got[i].text);
-            else
-                CHECK(same(&got[i], &alone[i]), "A1 %s: round %d: request %d is none at fault: finish %d (%s)", path,
+
+                             else
+                CHECK(serve_same(&got[i], &alone[i]),
+                      "A1 %s: round %d: request %d is none at fault: finish %d (%s)", path,
                       round, i, got[i].finish, got[i].text);
         }
     }
@@ -354,7 +345,7 @@ static void check_no_trace(const char *path)
         q.cache = i == 0 ? KVANT_CACHE_NO_WRITE : i == 3 ? KVANT_CACHE_NO_READ : 0;
         serve_one(&r, &q, &got[i]);
         CHECK((got[i].n_cached > 0) == (i == 2), "A9 %s: request %d: %d tokens cached", path, i, got[i].n_cached);
-        CHECK(same(&got[i], &got[0]), "A9: request %d: other bits", i);
+        CHECK(serve_same(&got[i], &got[0]), "A9: request %d: other bits", i);
         kvant_session_get_stats(r.s, &st);
         CHECK(i > 0 || st.prefix_hits == 0, "A9: hits before anything was written");
     }

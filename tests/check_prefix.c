@@ -144,12 +144,6 @@ static kvant_request request_for(const int32_t *prompt, int n, int cache)
     return q;
 }
 
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
-}
-
 /* A prompt of 257 tokens is cached with snapshots on the whole grid; then all but those in `keep` (bits: positions 64,
  * 128, 192, 256) are taken away.  Prompts that share its first `shared` tokens must hit the last one kept at or below
  * that, and have the bits of a cold run. */
@@ -189,7 +183,8 @@ static void check_pairs(const char *path, const char *type, int tail, int keep, 
         serve_one(&r, &q, &cold);
         CHECK(warm.n_cached == pages * KVANT_PAGE, "S-10 %s %s: %d shared, snapshots %x: %d cached, wanted %d", path,
               type, shared, keep, warm.n_cached, pages * KVANT_PAGE);
-        CHECK(same(&warm, &cold), "S-10 %s %s tail %d: %d shared, snapshots %x: other bits", path, type, tail, shared,
+        CHECK(serve_same(&warm, &cold),
+              "S-10 %s %s tail %d: %d shared, snapshots %x: other bits", path, type, tail, shared,
               keep);
         wait_idle(&r);
         prefix_clear(&r.s->prefix);
@@ -215,7 +210,7 @@ static void check_collisions(const char *path)
         serve_one(&r, &q, &warm);
         q.cache = KVANT_CACHE_NO_READ;
         serve_one(&r, &q, &cold);
-        CHECK(same(&warm, &cold), "S-03: request %d, %d cached: other bits", i, warm.n_cached);
+        CHECK(serve_same(&warm, &cold), "S-03: request %d, %d cached: other bits", i, warm.n_cached);
     }
     serve_close(&r);
 }

@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 from hub import COMMIT, FILES, MODEL, NOISE, Hub, start_hub    # noqa: E402
-from serve import ROOT, SLOW, Checks, Server, built    # noqa: E402
+from serve import ROOT, SLOW, Checks, Server, built, until    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_download")
@@ -33,15 +33,6 @@ def ids(s, **kw):
 
 def status(s, name):
     return next((m["status"] for m in s.get("/models")[1]["data"] if m["id"] == name), {})
-
-
-def until(condition, seconds=20):
-    end = time.time() + seconds * SLOW
-    while time.time() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def fetch(s, ask, name):

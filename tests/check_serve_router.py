@@ -14,10 +14,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
-from serve import ROOT, SLOW, Checks, Server, built    # noqa: E402
+from serve import ROOT, SLOW, Checks, Server, built, until    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_router")
@@ -51,15 +50,6 @@ def states(s, headers=None):
 
 def loaded(s):
     return sorted(k for k, v in states(s).items() if v["value"] == "loaded")
-
-
-def until(condition, seconds=20):
-    end = time.time() + seconds * SLOW
-    while time.time() < end:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 class Held:

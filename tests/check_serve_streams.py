@@ -9,13 +9,12 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from urllib.parse import quote
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, ".."))
 sys.path.insert(0, os.path.join(HERE, "support"))
-from serve import SLOW, Checks, Server, built, read_all, unchunk    # noqa: E402
+from serve import SLOW, Checks, Server, built, read_all, unchunk, until    # noqa: E402
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "build", "release")
 C = Checks("check_serve_streams")
@@ -44,15 +43,6 @@ def again(s, name, start=None, headers=None):
 
 def lookup(s, *names, headers=None):
     return {x["conversation_id"]: x for x in s.post("/v1/streams/lookup", {"conversation_ids": list(names)}, headers=headers)[1]}
-
-
-def until(condition, seconds=20):
-    end = time.time() + seconds * SLOW
-    while time.time() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def is_done(s, name, headers=None):
@@ -264,6 +254,16 @@ def check_memory():
         C.ok(s.memory_kb() - at < 40 << 10, f"{s.memory_kb() - at} kB more")
 
 
+def check_all():
+    """All keys together have --max-body-memory: the oldest stream of the key that holds most makes room for another key's."""
+    with tempfile.TemporaryDirectory() as d, Server(BUILD, "-c", "8192", "-np", "2", "--api-key-file", key_file(d), "--max-body", "4M", "--max-body-memory", "10M") as s:
+        for key, name in (("b", "old"), ("b", "new"), ("a", "other")):
+            status, _, whole = post(s, name, large(3.5), "/v1/responses", KEYS[key])
+            C.ok(status == 200 and whole.endswith(b"}\n\n"), (name, status))
+        C.ok(again(s, "other", 0, KEYS["a"]) == (200, whole), "key a's is kept from its first byte on")
+        C.ok([again(s, name, 0, KEYS["b"])[0] for name in ("old", "new")] == [404, 200], "the oldest of key b made room")
+
+
 def check_slow():
     """A reader that is behind by all that is kept holds the stream; who does not read at all is cut, and the stream goes on."""
     with Server(BUILD, "-c", "8192", "-np", "4", "--stream-timeout", str(int(4 * SLOW))) as s:
@@ -319,7 +319,7 @@ def main():
     with Server(BUILD, "-c", "8192", "-np", "4") as s:
         for check in (check_replay, check_other_apis, check_left, check_no_stream, check_stop, check_hostile):
             check(s)
-    for check in (check_waiting, check_keys, check_memory, check_slow, check_many, check_time):
+    for check in (check_waiting, check_keys, check_memory, check_all, check_slow, check_many, check_time):
         check()
     return C.end()
 

@@ -79,12 +79,6 @@ static void run_alone(serve_rig *r, int n)
     }
 }
 
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
-}
-
 static void submit_all(serve_rig *r, int n, int held, const char *what)
 {
     kvant_diag d = { "" };
@@ -100,7 +94,7 @@ static void wait_all(int n, const char *what)
 {
     for (int i = 0; i < n; i++) {
         serve_wait(&got[i]);
-        CHECK(same(&got[i], &alone[i]),
+        CHECK(serve_same(&got[i], &alone[i]),
               "%s: request %d (%d tokens, %d cached, %d preempted): other tokens or bits (%s)", what, i, lengths[i],
               got[i].n_cached, got[i].n_preempted, got[i].text);
         CHECK(got[i].ends == 1, "I4: %d END events", got[i].ends);
@@ -462,7 +456,8 @@ static void check_trace(const char *path, const char *type, uint64_t seed, int r
                        (dead[i] || (got[i].stop_after && got[i].stop_how == KVANT_EVENT_CANCEL))),
                   "%s: finish %d (%s)", what, got[i].finish, got[i].text);
             if (got[i].finish == KVANT_FINISH_LENGTH)
-                CHECK(same(&got[i], &alone[i]), "%s: request %d, %d cached: other bits", what, i, got[i].n_cached);
+                CHECK(serve_same(&got[i], &alone[i]),
+                      "%s: request %d, %d cached: other bits", what, i, got[i].n_cached);
             else
                 CHECK(memcmp(got[i].tokens, alone[i].tokens, (size_t)got[i].n * 4) == 0, "%s: cancelled %d", what, i);
             got[i].stop_after = 0;
@@ -495,7 +490,7 @@ static void check_cancel_everywhere(const char *path, const char *type)
               "S-06: %d tokens, finish %d", got[0].n, got[0].finish);
         got[0].stop_after = 0;
         serve_one(&r, &q, &got[0]);
-        CHECK(same(&got[0], &alone[0]), "S-06: other bits after a cancel at token %d", at);
+        CHECK(serve_same(&got[0], &alone[0]), "S-06: other bits after a cancel at token %d", at);
     }
     check_no_leak(&r, "S-06");
     serve_close(&r);
@@ -581,7 +576,7 @@ static void check_pause(const char *path, const char *type, int preempt)
         if (i % 6 == 0 && i > 0)
             CHECK(got[i].finish == KVANT_FINISH_CANCEL, "H-14: cancelled while paused, finish %d", got[i].finish);
         else
-            CHECK(same(&got[i], &alone[i]), "H-14 %s: request %d: other bits (%s)", path, i, got[i].text);
+            CHECK(serve_same(&got[i], &alone[i]), "H-14 %s: request %d: other bits (%s)", path, i, got[i].text);
         got[i].stop_after = 0;
     }
     check_no_leak(&r, "H-14");
@@ -644,10 +639,10 @@ static void check_numeric(const char *path)
         serve_wait(&got[i]);
     CHECK(got[0].finish == KVANT_FINISH_ERROR && got[0].code == KVANT_ENUMERIC && got[0].n_cached > 0,
           "D-01: finish %d, %s", got[0].finish, kvant_error_name(got[0].code));
-    CHECK(same(&got[1], &alone[1]) && same(&got[2], &alone[2]), "D-01: a batch mate has other bits");
+    CHECK(serve_same(&got[1], &alone[1]) && serve_same(&got[2], &alone[2]), "D-01: a batch mate has other bits");
     q = request_of(0, 0);
     serve_one(&r, &q, &got[0]);
-    CHECK(same(&got[0], &alone[0]), "D-01: the poisoned prefix is still there (%s)", got[0].text);
+    CHECK(serve_same(&got[0], &alone[0]), "D-01: the poisoned prefix is still there (%s)", got[0].text);
     check_no_leak(&r, "D-01");
     serve_close(&r);
 }

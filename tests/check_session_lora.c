@@ -44,12 +44,6 @@ static kvant_request request_of(int set, int n, int slot)
     return q;
 }
 
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
-}
-
 static void check_alone(serve_rig *r)
 {
     for (int i = 0; i < N_SETS; i++) {
@@ -58,7 +52,7 @@ static void check_alone(serve_rig *r)
         serve_one(r, &q, &alone[i]);
         CHECK(alone[i].n == GEN, "set %d: %d tokens: %s", i, alone[i].n, alone[i].text);
         for (int k = 0; k < i; k++)
-            CHECK(!same(&alone[i], &alone[k]), "sets %d and %d give the same", i, k);
+            CHECK(!serve_same(&alone[i], &alone[k]), "sets %d and %d give the same", i, k);
     }
 }
 
@@ -76,7 +70,7 @@ static void check_together(serve_rig *r)
         for (int i = 0; i < N_SETS; i++) {
             const serve_out *o = &out[round * N_SETS + i];
             serve_wait(&out[round * N_SETS + i]);
-            CHECK(same(o, &alone[i]), "set %d, round %d: other bits", i, round);
+            CHECK(serve_same(o, &alone[i]), "set %d, round %d: other bits", i, round);
             CHECK(o->n_cached == (round ? PROMPT / KVANT_PAGE * KVANT_PAGE : 0), "set %d, round %d: %d tokens cached",
                   i, round, o->n_cached);
         }
@@ -97,7 +91,7 @@ static void check_default(serve_rig *r)
     for (int i = 1; i < N_SETS; i++) {
         q.lora = NULL;
         serve_one(r, &q, &out);
-        CHECK(same(&out, &alone[i]), "the session's scales %d: other bits", i);
+        CHECK(serve_same(&out, &alone[i]), "the session's scales %d: other bits", i);
         CHECK(kvant_session_set_lora(r->s, sets[(i + 1) % N_SETS], 2, &d) == KVANT_OK, "%s", d.text);
     }
     CHECK(kvant_session_set_lora(r->s, sets[1], 1, &d) == KVANT_EINVAL && strstr(d.text, "the model has 2"), "%s",
@@ -129,7 +123,7 @@ static void check_slot(serve_rig *r)
         serve_one(r, &q, &more);
         CHECK(more.n_cached == (set == 1 ? PROMPT + GEN - 1 : 0), "set %d: %d tokens of the slot", 3 - set,
               more.n_cached);
-        CHECK(set == 1 || same(&more, &cold), "set %d in another's slot: other bits", 3 - set);
+        CHECK(set == 1 || serve_same(&more, &cold), "set %d in another's slot: other bits", 3 - set);
     }
 }
 
@@ -152,7 +146,8 @@ static void check_files(serve_rig *r)
     serve_one(r, &q, &out);
     q = request_of(1, PROMPT + GEN, 3);
     serve_one(r, &q, &hit);
-    CHECK(hit.n_cached == PROMPT + GEN - 1 && same(&hit, &out), "restored: %d tokens, or other bits", hit.n_cached);
+    CHECK(hit.n_cached == PROMPT + GEN - 1 && serve_same(&hit, &out),
+          "restored: %d tokens, or other bits", hit.n_cached);
 }
 
 static void check_saved_cache(serve_rig *r)
@@ -171,7 +166,8 @@ static void check_saved_cache(serve_rig *r)
         q = request_of(i, PROMPT, -1);
         q.cache = KVANT_CACHE_NO_WRITE;
         serve_one(&two, &q, &out);
-        CHECK(same(&out, &alone[i]) && (out.n_cached > 0) == (i == 1), "set %d after a restore: %d tokens cached", i,
+        CHECK(serve_same(&out, &alone[i]) && (out.n_cached > 0) == (i == 1),
+              "set %d after a restore: %d tokens cached", i,
               out.n_cached);
     }
     serve_close(&two);
@@ -199,7 +195,7 @@ static void check_preempted(void)
         q.max_tokens = 100;
         q.cache = KVANT_CACHE_NO_READ | KVANT_CACHE_NO_WRITE;
         serve_one(&r, &q, &want);
-        CHECK(out[i].n == 100 && same(&out[i], &want), "set %d in a small pool: other bits", i);
+        CHECK(out[i].n == 100 && serve_same(&out[i], &want), "set %d in a small pool: other bits", i);
         n += out[i].n_preempted;
     }
     CHECK(n > 0, "nobody was preempted");

@@ -5,7 +5,7 @@
 #include "support/session_audit.h"
 #include "engine/session_impl.h"
 #include "support/check.h"
-#include "support/serve_rig.h"
+#include "support/store_rig.h"
 
 enum { CONTEXT = 128, PROMPT = 50, MADE = 420, OTHERS = 3 };
 
@@ -54,24 +54,6 @@ static int open_with(serve_rig *r, const char *model, int max_seqs, int pages, i
     return 1;
 }
 
-static kvant_request request_of(const int32_t *tokens, int n, int made)
-{
-    kvant_request q = kvant_request_defaults();
-
-    q.prompt = tokens;
-    q.n_prompt = n;
-    q.max_tokens = made;
-    q.ignore_eos = 1;
-    q.n_logprobs = 0;
-    return q;
-}
-
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof *a->logprob) == 0;
-}
-
 static int open_rig(serve_rig *r, const char *model, int max_seqs, int pages, int spec)
 {
     return open_with(r, model, max_seqs, pages, spec, NULL);
@@ -88,7 +70,7 @@ typedef struct rule {
 static void run_part(serve_rig *r, int32_t *text, int *n, serve_out *all)
 {
     static serve_out part;
-    kvant_request q = request_of(text, *n, -1);
+    kvant_request q = store_request(text, *n, -1, -1, NULL);
 
     q.cache = KVANT_CACHE_NO_READ | KVANT_CACHE_NO_WRITE;
     serve_one(r, &q, &part);
@@ -119,7 +101,7 @@ static void run_parts(serve_rig *r, const rule *k, serve_out *all)
 
 static kvant_request shifting(const rule *k)
 {
-    kvant_request q = request_of(prompt, PROMPT, MADE);
+    kvant_request q = store_request(prompt, PROMPT, MADE, -1, NULL);
 
     q.shift = 1;
     q.n_keep = k->keep;
@@ -129,7 +111,7 @@ static kvant_request shifting(const rule *k)
 
 static void check_text(const char *model, const char *what, const rule *k)
 {
-    CHECK(same(&out, &want), "%s, %s, keep %d, discard %d: another text (%d tokens, %s)", model, what, k->keep,
+    CHECK(serve_same(&out, &want), "%s, %s, keep %d, discard %d: another text (%d tokens, %s)", model, what, k->keep,
           k->discard, out.n, out.text);
     CHECK(out.finish == KVANT_FINISH_LENGTH && out.ends == 1 && out.t.n_prompt == PROMPT && out.t.n_generated == MADE,
           "%s, %s: finish %d, %d of %d tokens", model, what, out.finish, out.t.n_generated, MADE);
@@ -148,13 +130,13 @@ static void check_company(const char *model, const rule *k, int pages, int spec,
     kvant_request q = shifting(k);
     CHECK(serve_submit(&r, &q, &out, &d) == KVANT_OK, "%s", d.text);
     for (int i = 0; i < OTHERS; i++) {
-        q = request_of(others[i], PROMPT, 60);
+        q = store_request(others[i], PROMPT, 60, -1, NULL);
         CHECK(serve_submit(&r, &q, &beside[i], &d) == KVANT_OK, "%s", d.text);
     }
     serve_wait(&out);
     for (int i = 0; i < OTHERS; i++) {
         serve_wait(&beside[i]);
-        CHECK(same(&beside[i], &alone[i]), "%s: neighbour %d has another text", model, i);
+        CHECK(serve_same(&beside[i], &alone[i]), "%s: neighbour %d has another text", model, i);
     }
     check_text(model, spec ? "with neighbours and drafts" : "with neighbours", k);
     CHECK(spec == KVANT_SPEC_OFF || out.t.n_drafted > 0, "no drafts");
@@ -190,7 +172,7 @@ static void check_model(const char *model, int blocks)
     if (!open_rig(&r, model, 1, 2, KVANT_SPEC_OFF))
         return;
     for (int i = 0; i < OTHERS; i++) {
-        kvant_request q = request_of(others[i], PROMPT, 60);
+        kvant_request q = store_request(others[i], PROMPT, 60, -1, NULL);
         serve_one(&r, &q, &alone[i]);
     }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -213,7 +195,7 @@ static void check_model(const char *model, int blocks)
 
 static void check_ends(serve_rig *r)
 {
-    kvant_request q = request_of(prompt, PROMPT, CONTEXT + 1 - PROMPT);
+    kvant_request q = store_request(prompt, PROMPT, CONTEXT + 1 - PROMPT, -1, NULL);
 
     q.shift = 1;
     serve_one(r, &q, &out);
@@ -236,7 +218,7 @@ static void check_ends(serve_rig *r)
 
 static void check_slot(serve_rig *r)
 {
-    kvant_request q = request_of(prompt, PROMPT, 200);
+    kvant_request q = store_request(prompt, PROMPT, 200, -1, NULL);
 
     q.shift = 1;
     q.slot = 0;
@@ -247,7 +229,7 @@ static void check_slot(serve_rig *r)
     memcpy(next, r->s->parked[0].tokens, (size_t)n * sizeof *next);
     CHECK(next[n - 1] == out.tokens[198], "the slot ends with token %d", next[n - 1]);
     next[n] = out.tokens[199];
-    q = request_of(next, n + 1, 5);
+    q = store_request(next, n + 1, 5, -1, NULL);
     q.slot = 0;
     serve_one(r, &q, &want);
     CHECK(want.n_cached == n, "the next turn finds %d of %d tokens", want.n_cached, n);
@@ -256,7 +238,7 @@ static void check_slot(serve_rig *r)
 static void check_refused(serve_rig *r)
 {
     kvant_diag d = { "" };
-    kvant_request q = request_of(prompt, PROMPT, 5);
+    kvant_request q = store_request(prompt, PROMPT, 5, -1, NULL);
 
     q.shift = 2;
     CHECK(serve_submit(r, &q, &out, &d) == KVANT_EINVAL && strstr(d.text, "context shift: 2, wanted 0 to 1"), "%s",
@@ -273,7 +255,7 @@ static void check_refused(serve_rig *r)
 static void check_sampled(serve_rig *r)
 {
     kvant_sampler_params sp = kvant_sampler_defaults();
-    kvant_request q = request_of(prompt, PROMPT, MADE);
+    kvant_request q = store_request(prompt, PROMPT, MADE, -1, NULL);
 
     sp.seed = 5;
     sp.repeat_penalty = 1.2f;
@@ -281,7 +263,7 @@ static void check_sampled(serve_rig *r)
     q.shift = 1;
     serve_one(r, &q, &out);
     serve_one(r, &q, &want);
-    CHECK(out.n == MADE && out.t.n_shifts > 3 && same(&out, &want), "the second text of a seed is another one");
+    CHECK(out.n == MADE && out.t.n_shifts > 3 && serve_same(&out, &want), "the second text of a seed is another one");
 }
 
 int main(void)

@@ -62,12 +62,6 @@ static kvant_request request_for(const int32_t *prompt, int n, int gen, int slot
     return store_request(prompt, n, gen, slot, salt_a);
 }
 
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
-}
-
 /* ---- P-06, P-07: restore, then continue ---- */
 
 /* Turn 1 (n prompt tokens, gen generated), then turn 2 that appends to it; with a save, an erase and a restore in
@@ -102,7 +96,8 @@ static void check_continue(const char *path, const char *type, int tail, int n, 
     CHECK(back.r.code == KVANT_OK && back.r.n_tokens == n + gen - 1, "%s: %s", what, back.text);
     kvant_request q3 = request_for(more, n + gen + 20, 8, 2);
     serve_one(&r, &q3, &restored);
-    CHECK(restored.n_cached == n + gen - 1 && same(&plain, &restored), "%s: %d cached, other tokens or bits", what,
+    CHECK(restored.n_cached == n + gen - 1 && serve_same(&plain, &restored),
+          "%s: %d cached, other tokens or bits", what,
           restored.n_cached);
     serve_close(&r);
 }
@@ -130,10 +125,11 @@ static void check_cache(const char *path, const char *type, int tail)
     CHECK(back.r.code == KVANT_OK && back.r.n_tokens == saved.r.n_tokens, "%s: %s, %d tokens", what, back.text,
           back.r.n_tokens);
     serve_one(&r, &q, &warm);
-    CHECK(warm.n_cached == 256 && same(&cold, &warm), "%s: %d cached, other bits", what, warm.n_cached);
+    CHECK(warm.n_cached == 256 && serve_same(&cold, &warm), "%s: %d cached, other bits", what, warm.n_cached);
     memcpy(q.salt, salt_b, 16);
     serve_one(&r, &q, &other);
-    CHECK(other.n_cached == 0 && same(&cold, &other), "S-04 %s: another tenant got %d tokens", what, other.n_cached);
+    CHECK(other.n_cached == 0 && serve_same(&cold, &other),
+          "S-04 %s: another tenant got %d tokens", what, other.n_cached);
     serve_close(&r);
 }
 
@@ -362,7 +358,7 @@ static void check_full_pool(const char *path)
         kvant_request on = request_for(more, 90, 5, 2);
         serve_one(&r, &on, &live);
         CHECK(live.n_cached == 70 && paused.n == 10, "P-05: %d cached, %d tokens", live.n_cached, paused.n);
-        CHECK(!full || same(&plain, &live), "P-05: the slot goes on with other bits");
+        CHECK(!full || serve_same(&plain, &live), "P-05: the slot goes on with other bits");
         plain = live;
         CHECK(store_act(&r, KVANT_SLOT_ERASE, 2, "", salt_a).r.code == KVANT_OK, "erase");
     }

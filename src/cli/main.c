@@ -14,8 +14,8 @@
 
 enum { NOT_MINE = -1000 }; /* no KVANT_E* code */
 
-/* Variables that would be read as if they were not there. */
-static int environment_check(kvant_diag *diag)
+/* KVANT_EINVAL: KVANT_CPU names no rung, and would be read as if it were not there. */
+static int cpu_rung_check(kvant_diag *diag)
 {
     const char *cap = getenv("KVANT_CPU"), *name;
     char names[160] = "";
@@ -23,7 +23,7 @@ static int environment_check(kvant_diag *diag)
     size_t n = 0;
 
     if (!cap || !*cap || cpu_cap_find(cap, &mask))
-        return memory_limit_check(diag);
+        return KVANT_OK;
     for (int i = 0; n < sizeof names && (name = cpu_cap_at(i, &mask)); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", name);
     return kvant_fail(diag, KVANT_EINVAL, "KVANT_CPU: found \"%.40s\", wanted one of %s", cap, names);
@@ -120,7 +120,9 @@ static int run_command(int cmd, int argc, char **argv, kvant_diag *diag)
     }
     code = pull_model(&o, diag);
     if (code == KVANT_OK)
-        code = environment_check(diag);
+        code = memory_limit_check(diag);
+    if (code == KVANT_OK)
+        code = cpu_rung_check(diag);
     if (code == KVANT_OK)
         code = choose_device(&o, diag);
     if (code == KVANT_OK)

@@ -3,17 +3,8 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include "base/least.h"
 #include "kvant/ops.h"
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static int max_int(int a, int b)
-{
-    return a > b ? a : b;
-}
 
 /* Prompt tokens of a step by its time, beside d rows that decode.  A pass more for few rows would read all weights for
  * them: there are none of less than half a pass. */

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/least.h"
 #include "base/log.h"
 #include "engine/session_impl.h"
 
@@ -24,16 +25,6 @@ int request_may_shift(const request *q)
 {
     return q->r.shift && q->r.kind == KVANT_REQUEST_GENERATE &&
            (q->r.max_tokens < 0 || q->n_generated < q->r.max_tokens);
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-static int max_int(int a, int b)
-{
-    return a > b ? a : b;
 }
 
 /* Tokens that stay at the front, and how many behind them go; of the others at least the last two are left. */

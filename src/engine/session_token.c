@@ -141,10 +141,8 @@ static int choose(kvant_session *s, request *q, int item, int row, int32_t *toke
 {
     const float *logits = kvant_step_logits(s->e, item, row);
 
-    if (!logits)
-        return kvant_step_sample_row(s->e, item, row, q->sampler, token, diag);
-    KVANT_TRY(pick(s, q, logits, token, diag));
-    return KVANT_OK;
+    return logits ? pick(s, q, logits, token, diag)
+                  : kvant_step_sample_row(s->e, item, row, q->sampler, token, diag);
 }
 
 /* A draft stands where the model chose it.  Stated chances (draft_synth) decide instead, whatever the model

@@ -313,6 +313,8 @@ int budget_call_begin(call *c, api_error *e);
 void budget_call_end(call *c);
 /* Shuts idle connections while there are more than allowed. */
 void budget_make_room(server *s);
+/* The tenant that has most: member is the place of an int64_t in tenant_use. */
+int budget_greatest(const server *s, size_t member);
 
 /* ---- worker.c ---- */
 int workers_start(server *s, kvant_diag *diag);
@@ -403,7 +405,7 @@ void downloads_tick(server *s); /* loop thread: what its threads have to tell, a
 int downloads_fetch(server *s, const char *name, job *j, api_error *e);
 int downloads_remove(server *s, const char *name, job *j, api_error *e);
 int downloads_cancel(server *s, const char *name); /* 1: it was being downloaded; loop thread */
-void downloads_put_progress(served *m, jsonw *w); /* {FILE: {"done": N, "total": N}}; any thread */
+void downloads_put_progress(served *m, jsonw *w); /* {FILE: {"done": N, "total": N}}; loop thread */
 /* An event of /models/sse; data: a JSON text, or NULL.  Any thread. */
 void models_tell(server *s, const char *event, const char *name, const char *data);
 void models_tell_status(served *m, const char *status);

@@ -30,12 +30,6 @@ static int open_rig(serve_rig *r, const char *path, const char *device, int page
     return serve_open(r, path, p, sp);
 }
 
-static int same(const serve_out *a, const serve_out *b)
-{
-    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * 4) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * 4) == 0;
-}
-
 /* A request, it again from the prefix cache, and a save of its slot. */
 static void check_hit(serve_rig *r, const char *path, const int32_t *prompt, serve_out *alone)
 {
@@ -48,7 +42,7 @@ static void check_hit(serve_rig *r, const char *path, const int32_t *prompt, ser
     CHECK(saved.r.code == KVANT_OK, "%s: %s", path, saved.text);
     q = store_request(prompt, PLACE_PROMPT, 40, -1, salt);
     serve_one(r, &q, &hit);
-    CHECK(hit.n_cached > 0 && same(&hit, alone), "%s: %d tokens cached, or other bits", path, hit.n_cached);
+    CHECK(hit.n_cached > 0 && serve_same(&hit, alone), "%s: %d tokens cached, or other bits", path, hit.n_cached);
 }
 
 /* What one placement saved goes on in another with the bits that it would have had. */
@@ -88,7 +82,7 @@ static void check_preempted(const char *path, const char *device, const int32_t 
         }
         for (int i = 0; i < 2; i++)
             serve_wait(&out[i]);
-        CHECK(same(&out[1], alone), "%s: other bits beside another request", path);
+        CHECK(serve_same(&out[1], alone), "%s: other bits beside another request", path);
         preempted = out[0].n_preempted + out[1].n_preempted;
     }
     CHECK(preempted > 0, "%s: nobody was preempted", path);
@@ -107,9 +101,9 @@ static void check_both(const char *path, const char *placed)
     check_hit(&one, path, prompt, &alone[0]);
     check_restored(&two, path, prompt, &alone[0], &on[0]);
     check_hit(&two, path, prompt, &alone[1]);
-    CHECK(same(&alone[0], &alone[1]), "%s: two devices give other bits", path);
+    CHECK(serve_same(&alone[0], &alone[1]), "%s: two devices give other bits", path);
     check_restored(&one, path, prompt, &alone[1], &on[1]);
-    CHECK(same(&on[0], &on[1]), "%s: a snapshot goes on with other bits on other devices", path);
+    CHECK(serve_same(&on[0], &on[1]), "%s: a snapshot goes on with other bits on other devices", path);
     serve_close(&one);
     serve_close(&two);
     check_preempted(path, placed, prompt, &alone[0]);

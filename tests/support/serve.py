@@ -203,6 +203,16 @@ class Server:
         self.stop()
 
 
+def until(condition, seconds=20):
+    """Whether the condition came to hold in time."""
+    end = time.time() + seconds * SLOW
+    while time.time() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def read_all(s):
     """Everything until the other side closes, or the end of a chunked answer."""
     out = b""

@@ -117,6 +117,12 @@ static int best(const float *x, int n)
     return b;
 }
 
+int serve_same(const serve_out *a, const serve_out *b)
+{
+    return a->n == b->n && memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) == 0 &&
+           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof *a->logprob) == 0;
+}
+
 void serve_alone(kvant_engine *e, const int32_t *prompt, int n, int n_gen, int32_t *out)
 {
     const int v = kvant_model_get_info(kvant_engine_model(e))->n_vocab;

@@ -39,6 +39,8 @@ int serve_submit(serve_rig *r, kvant_request *q, serve_out *out, kvant_diag *dia
 void serve_wait(serve_out *out);
 /* Submits and waits. */
 void serve_one(serve_rig *r, kvant_request *q, serve_out *out);
+/* Tokens and log-probabilities are equal, bit by bit. */
+int serve_same(const serve_out *a, const serve_out *b);
 /* The greedy tokens of a prompt alone, prompt in one piece, by plain steps of a fresh sequence of e. */
 void serve_alone(kvant_engine *e, const int32_t *prompt, int n, int n_gen, int32_t *out);
 /* n pseudo-random tokens below 256. */

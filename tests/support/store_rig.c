@@ -41,6 +41,7 @@ kvant_request store_request(const int32_t *prompt, int n, int gen, int slot, con
     q.ignore_eos = 1;
     q.n_logprobs = 0;
     q.slot = slot;
-    memcpy(q.salt, salt, sizeof q.salt);
+    if (salt)
+        memcpy(q.salt, salt, sizeof q.salt);
     return q;
 }

@@ -222,7 +222,7 @@ static int kept(const generator *g)
     return wanted < n_ctx - n_ctx / 8 ? wanted : n_ctx - n_ctx / 8;
 }
 
-/* Room for n tokens more, and one that is generated: as the session does it while it generates. */
+/* Makes room for n more tokens and one that is generated, by the rule of session_shift.c. */
 static void make_room(generator *g, int n)
 {
     const int n_ctx = kvant_engine_get_params(g->e)->n_ctx, behind = g->all.n - kept(g);

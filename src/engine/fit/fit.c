@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "base/abi/sized.h"
 #include "base/error.h"
+#include "base/least.h"
 #include "engine/engine.h"
 #include "engine/fit/fit_device.h"
 #include "engine/fit/fit_place.h"
@@ -29,11 +30,6 @@ static int take(const kvant_engine_params *theirs, kvant_engine_params *own, kva
 {
     *own = kvant_engine_defaults();
     return params_take(own, sizeof *own, theirs, "kvant_engine_params", diag);
-}
-
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 static int64_t whole_pages(int tokens)

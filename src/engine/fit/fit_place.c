@@ -5,15 +5,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/least.h"
 #include "engine/engine.h"
 #include "engine/fit/fit_device.h"
 #include "engine/place/place_stream.h"
 #include "kvant/fit.h"
-
-static int int_min(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- memory ---- */
 
@@ -24,7 +20,7 @@ static int64_t host_bytes(const kvant_model *m, const kvant_engine_params *p, co
     kvant_plan plan;
     int64_t bytes = 0;
 
-    one.n_ctx = int_min(m->hp.n_ctx_train, KVANT_PAGE);
+    one.n_ctx = min_int(m->hp.n_ctx_train, KVANT_PAGE);
     one.pool_tokens = KVANT_PAGE;
     if (engine_resolve(m, &one, &own, NULL) < 0)
         return 0;
@@ -137,7 +133,7 @@ static kvant_engine_params least_of(const kvant_model *m, const kvant_engine_par
 {
     kvant_engine_params q = *p;
 
-    q.n_ctx = p->n_ctx ? p->n_ctx : int_min(m->hp.n_ctx_train, KVANT_FIT_TOKENS);
+    q.n_ctx = p->n_ctx ? p->n_ctx : min_int(m->hp.n_ctx_train, KVANT_FIT_TOKENS);
     q.pool_tokens = p->pool_tokens ? p->pool_tokens : pages_of(q.n_ctx);
     return q;
 }

@@ -88,17 +88,6 @@ static sent_text *slowest(const server *s, int tenant, int spare, int64_t now)
     return found;
 }
 
-static int greatest(const server *s)
-{
-    const int n = auth_room(s->p.keys) + 1;
-    int most = 0;
-
-    for (int i = 1; i < n; i++)
-        if (s->budget.tenants[i].answer_bytes > s->budget.tenants[most].answer_bytes)
-            most = i;
-    return most;
-}
-
 /* An sent_text of a key that has no other may be as large as all together. */
 static int make_room(server *s, int tenant, int64_t bytes)
 {
@@ -112,7 +101,7 @@ static int make_room(server *s, int tenant, int64_t bytes)
         cut(a);
     }
     while (b->answer_bytes && b->answer_bytes + bytes > b->body_all) {
-        const int most = greatest(s);
+        const int most = budget_greatest(s, offsetof(tenant_use, answer_bytes));
         if (!(a = slowest(s, most, most == tenant, now)))
             return 0;
         cut(a);

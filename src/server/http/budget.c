@@ -35,6 +35,20 @@ int budget_open(server *s, kvant_diag *diag)
     return b->tenants ? KVANT_OK : kvant_fail(diag, KVANT_ENOMEM, "server: out of memory");
 }
 
+int budget_greatest(const server *s, size_t member)
+{
+    const int n = auth_room(s->p.keys) + 1;
+    int64_t most = -1;
+    int at = 0;
+
+    for (int i = 0; i < n; i++) {
+        const int64_t has = *(const int64_t *)(const void *)((const char *)&s->budget.tenants[i] + member);
+        at = has > most ? i : at;
+        most = has > most ? has : most;
+    }
+    return at;
+}
+
 void budget_close(server *s)
 {
     kvant_free(s->budget.tenants);

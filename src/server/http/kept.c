@@ -6,6 +6,7 @@
 #include "server/http/kept.h"
 
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
@@ -102,17 +103,6 @@ static int has_room(const kept_stream *k, size_t more)
            k->s->budget.kept_bytes + (int64_t)more <= k->s->budget.body_all;
 }
 
-static int greatest(const server *s)
-{
-    const int n = auth_room(s->p.keys) + 1;
-    int most = 0;
-
-    for (int i = 1; i < n; i++)
-        if (s->budget.tenants[i].kept_bytes > s->budget.tenants[most].kept_bytes)
-            most = i;
-    return most;
-}
-
 /* The oldest one that has ended, unread.  0: the tenant has none. */
 static int drop_oldest(server *s, int tenant)
 {
@@ -132,7 +122,7 @@ static void grow(kept_stream *k, size_t need)
         const size_t cap = k->cap ? k->cap * 2 : FIRST_BYTES;
         while (k->cap && !has_room(k, cap - k->cap)) {
             const int own = use_of(k)->kept_bytes + (int64_t)(cap - k->cap) > KEPT_KEY_BYTES;
-            if (!drop_oldest(k->s, own ? k->tenant : greatest(k->s)))
+            if (!drop_oldest(k->s, own ? k->tenant : budget_greatest(k->s, offsetof(tenant_use, kept_bytes))))
                 return;
         }
         char *p = kvant_realloc(k->bytes, k->cap, cap);

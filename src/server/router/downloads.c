@@ -182,7 +182,7 @@ static void answer(cache_task *t, int kind, const char *text)
     job_release(j);
 }
 
-/* A hub that does not answer, or a full disk, is no fault of the request. */
+/* A hub that does not answer is no fault of the request. */
 static int kind_of(int code)
 {
     return code == KVANT_EIO || code == KVANT_ENOMEM ? API_UNAVAILABLE
